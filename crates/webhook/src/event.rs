@@ -1,0 +1,198 @@
+//! Events: facts a provider told us, never changed after they are written.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Proof, Request, SourceName, signature};
+
+/// The type of events that were genuine but could not be read.
+pub const UNREADABLE: &str = "unreadable";
+
+/// The longest dedupe key and label, in bytes: index entries must stay small whatever a provider sends.
+const MAX_TEXT_BYTES: usize = 255;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// A new id; ids made later sort after ids made before.
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! {
+    /// The id of an event.
+    EventId
+}
+
+id! {
+    /// The id of a job: one event for one handler.
+    JobId
+}
+
+id! {
+    /// The id of a request that arrived, accepted or not; it stands on every line of the log about that request.
+    RequestId
+}
+
+/// An event on its way to the store. It can only be made by [`crate::Genuine::read`].
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub(crate) id: EventId,
+    pub(crate) dedupe_key: DedupeKey,
+    pub(crate) event_type: Label,
+    pub(crate) account: Option<Label>,
+    pub(crate) occurred_at: Option<OffsetDateTime>,
+    pub(crate) body: Bytes,
+    pub(crate) delivery: Arc<Delivery>,
+}
+
+impl Event {
+    /// The id we gave it.
+    pub fn id(&self) -> EventId {
+        self.id
+    }
+
+    /// What tells it from the source's other events.
+    pub fn dedupe_key(&self) -> &DedupeKey {
+        &self.dedupe_key
+    }
+
+    /// The provider's word for what happened, or [`UNREADABLE`].
+    pub fn event_type(&self) -> &Label {
+        &self.event_type
+    }
+
+    /// Whose event it is.
+    pub fn account(&self) -> Option<&Label> {
+        self.account.as_ref()
+    }
+
+    /// When it happened, by the provider's word.
+    pub fn occurred_at(&self) -> Option<OffsetDateTime> {
+        self.occurred_at
+    }
+
+    /// Its bytes, as they came.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The request it came with.
+    pub fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+}
+
+/// A genuine request with the circumstances of its arrival; shared by the events in it.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The request.
+    pub request: Request,
+    /// Where and when it came.
+    pub arrival: Arrival,
+    /// Why it is genuine.
+    pub proof: Proof,
+}
+
+/// Where and when a request came.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// The request's id.
+    pub request_id: RequestId,
+    /// The source it was sent to.
+    pub source: SourceName,
+    /// The client's address.
+    pub remote_address: IpAddr,
+    /// When its last byte was here.
+    pub received_at: OffsetDateTime,
+}
+
+/// What tells an event from the other events of its source: short, printable text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DedupeKey(String);
+
+impl DedupeKey {
+    /// Takes the provider's key as it is, or its hash if it is too long or not printable.
+    pub fn new(text: String) -> Self {
+        if text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control) {
+            Self(text)
+        } else {
+            Self(format!("sha256:{}", signature::sha256_hex(text.as_bytes())))
+        }
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A provider's word that is only shown, filtered and matched: short, printable text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label(String);
+
+impl Label {
+    /// Takes the provider's word, cut to length and with control characters replaced.
+    pub fn new(mut text: String) -> Self {
+        if text.len() > MAX_TEXT_BYTES {
+            text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+        }
+        if text.chars().any(char::is_control) {
+            text = text.replace(char::is_control, "\u{fffd}");
+            text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+        }
+        Self(text)
+    }
+
+    /// The word as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ordinary_key_stays_as_it_is_and_an_odd_one_becomes_its_hash() {
+        assert_eq!(DedupeKey::new("evt_1".into()).as_str(), "evt_1");
+        let odd = [DedupeKey::new("a\0b".into()), DedupeKey::new("x".repeat(256)), DedupeKey::new("x".repeat(257))];
+        for key in &odd {
+            assert!(key.as_str().starts_with("sha256:") && key.as_str().len() == 71);
+        }
+        assert_ne!(odd[1], odd[2], "long keys that differ at the end stay different");
+    }
+
+    #[test]
+    fn a_label_is_short_and_printable_whatever_came() {
+        assert_eq!(Label::new("invoice.paid".into()).as_str(), "invoice.paid");
+        assert_eq!(Label::new("a\0\x1b[31m\nb".into()).as_str(), "a\u{fffd}\u{fffd}[31m\u{fffd}b");
+        assert!(Label::new("é".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
+        assert!(Label::new("\n".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
+    }
+}
