@@ -1,1 +1,17 @@
-//! x
+//! What the end-to-end tests and the benchmarks share: private servers, the real binary, and a plain HTTP client that can
+//! misbehave.
+//!
+//! Everything fails by panicking with a sentence: this is test code.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod client;
+mod gateway;
+mod postgres;
+mod process;
+mod stripe;
+
+pub use client::{Answer, Client, eventually};
+pub use gateway::{Database, Gateway, Setup, hookfast};
+pub use postgres::{PrivatePostgres, fresh_database};
+pub use process::{Signal, signal};
+pub use stripe::{SECRET, post, sample, sample_at, signed};

@@ -1,0 +1,67 @@
+//! Errors, named by what the caller can do about them.
+
+/// A verb of the store failed. Nothing may be answered 2xx on any of these.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store cannot do it now: unreachable, busy, full, or too slow. Whether a write happened is unknown; doing it
+    /// again later is right, because recording twice is harmless.
+    #[error("the store cannot be used at the moment: {0}")]
+    Unavailable(String),
+    /// The store refuses this data. In a batch, splitting finds the row.
+    #[error("the store refuses this data: {0}")]
+    Rejected(String),
+    /// An I/O error or damage. This handle gives no more promises: the process must open the store anew.
+    #[error("the store had an I/O error and is not used any more until a restart: {0}")]
+    Broken(String),
+}
+
+/// The store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL names no database we know.
+    #[error("{0}")]
+    Url(String),
+    /// The database does not answer.
+    #[error("cannot reach {database}: {problem}")]
+    Unreachable {
+        /// Which database, without its password.
+        database: String,
+        /// What it or the network said.
+        problem: String,
+    },
+    /// A file is not as it must be.
+    #[error("{0}")]
+    File(String),
+    /// A setting would let acknowledged events get lost.
+    #[error("{setting} is `{value}`, but {why}. {remedy}")]
+    Unsafe {
+        /// The setting.
+        setting: &'static str,
+        /// What it is.
+        value: String,
+        /// Why that is no good.
+        why: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Migrations were not run yet.
+    #[error(
+        "{database} lacks {missing} of {total} migrations. Run `hookfast migrate`, or start with `hookfast serve --migrate`"
+    )]
+    NotMigrated {
+        /// Which database.
+        database: String,
+        /// How many are missing.
+        missing: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// The tables are not those this program knows.
+    #[error("{database} does not fit this program: {problem}")]
+    OtherTables {
+        /// Which database.
+        database: String,
+        /// What differs.
+        problem: String,
+    },
+}

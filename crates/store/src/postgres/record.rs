@@ -1,0 +1,85 @@
+//! Recording a batch as one statement.
+
+use std::collections::HashSet;
+
+use hookfast_webhook::JobId;
+use sqlx::Row;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use crate::{DISPATCH_GRACE_SECONDS, Recorded, Routed, headers};
+
+/// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
+/// one order, or they wait for each other for ever.
+///
+/// That a key is new is known from `fresh` alone. The other gateway's rows are not visible to this statement even after
+/// it has waited for them, which is why a resend is noted by key and not by event.
+const RECORD: &str = "
+WITH incoming AS (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
+                         $8::text[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[])
+        AS t (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id, remote_address,
+              method, url, headers, body)
+), fresh AS (
+    INSERT INTO dedupe_keys (source, dedupe_key, event_id)
+    SELECT source, dedupe_key, id FROM incoming ORDER BY source, dedupe_key, id
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+), new_events AS (
+    INSERT INTO events (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id,
+                        remote_address, method, url, headers, body)
+    SELECT incoming.* FROM incoming JOIN fresh ON fresh.event_id = incoming.id
+), new_jobs AS (
+    INSERT INTO jobs (id, event_id, handler, due_at)
+    SELECT job.id, job.event_id, job.handler, clock_timestamp() + make_interval(secs => $18)
+    FROM unnest($15::uuid[], $16::uuid[], $17::text[]) AS job (id, event_id, handler)
+    JOIN fresh ON fresh.event_id = job.event_id
+), came_again AS (
+    INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
+    SELECT source, dedupe_key, received_at, request_id, remote_address FROM incoming
+    WHERE NOT EXISTS (SELECT FROM fresh WHERE fresh.event_id = incoming.id)
+)
+SELECT event_id FROM fresh
+";
+
+pub(super) async fn record(connection: &mut PgConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
+    let deliveries = || events.iter().map(|routed| routed.event.delivery());
+    let arrivals = || deliveries().map(|delivery| &delivery.arrival);
+    let jobs = || events.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler)));
+
+    let rows = sqlx::query(RECORD)
+        .bind(column(events, |routed| routed.event.id().0))
+        .bind(arrivals().map(|arrival| arrival.source.as_str()).collect::<Vec<_>>())
+        .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
+        .bind(column(events, |routed| routed.event.event_type().as_str()))
+        .bind(column(events, |routed| routed.event.account().map(|account| account.as_str())))
+        .bind(column(events, |routed| routed.event.occurred_at()))
+        .bind(arrivals().map(|arrival| arrival.received_at).collect::<Vec<_>>())
+        .bind(deliveries().map(|delivery| delivery.proof.kind()).collect::<Vec<_>>())
+        .bind(arrivals().map(|arrival| arrival.request_id.0).collect::<Vec<_>>())
+        .bind(arrivals().map(|arrival| arrival.remote_address.to_string()).collect::<Vec<_>>())
+        .bind(deliveries().map(|delivery| delivery.request.method.as_str()).collect::<Vec<_>>())
+        .bind(deliveries().map(|delivery| delivery.request.url.as_str()).collect::<Vec<_>>())
+        .bind(deliveries().map(|delivery| stored_headers(&delivery.request.headers)).collect::<Vec<_>>())
+        .bind(column(events, |routed| &routed.event.body()[..]))
+        .bind(jobs().map(|_| JobId::new().0).collect::<Vec<_>>())
+        .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
+        .bind(jobs().map(|(_, handler)| handler.as_str()).collect::<Vec<_>>())
+        .bind(f64::from(DISPATCH_GRACE_SECONDS))
+        .fetch_all(connection)
+        .await?;
+
+    let new = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<Uuid>, _>>()?;
+    Ok(column(events, |routed| crate::recorded(&new, routed)))
+}
+
+/// One value of every event, as an array to bind.
+fn column<'a, T>(events: &'a [Routed], value: impl Fn(&'a Routed) -> T) -> Vec<T> {
+    events.iter().map(value).collect()
+}
+
+fn stored_headers(headers: &http::HeaderMap) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    headers::write(headers, &mut out);
+    out
+}

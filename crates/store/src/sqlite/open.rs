@@ -1,0 +1,175 @@
+//! Opening the file: who may read it, what durability rests on, the tables, and the checkpoints.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Row};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::SqliteStore;
+use crate::migrations::{APPLIED, compare};
+use crate::{Migrate, OpenError};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+
+/// Below this version SQLite can damage a database when it resets the WAL.
+const SAFE_VERSION: [u32; 3] = [3, 51, 3];
+
+/// Beyond this size of the WAL the writer waits for a checkpoint, so that the file does not grow for ever.
+const WAL_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
+
+impl SqliteStore {
+    pub(crate) async fn open(path: &Path, migrate: Migrate) -> Result<Self, OpenError> {
+        let unreachable =
+            |error: sqlx::Error| OpenError::Unreachable { database: name(path), problem: error.to_string() };
+        create_private(path)?;
+        let options = options(path);
+        let mut writer = options.connect().await.map_err(unreachable)?;
+        check_settings(&mut writer).await.map_err(unreachable)??;
+        check_tables(&mut writer, path, migrate).await?;
+        let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
+        let checkpoints = spawn_checkpoints(options.connect().await.map_err(unreachable)?, wal(path));
+        Ok(Self { writer: Mutex::new(writer), readers, checkpoints, broken: OnceLock::new() })
+    }
+}
+
+fn name(path: &Path) -> String {
+    format!("the database file {}", path.display())
+}
+
+/// Payloads are private: only the owner may read the file. SQLite gives the same mode to the files beside it.
+fn create_private(path: &Path) -> Result<(), OpenError> {
+    let refuse = |problem: String| Err(OpenError::File(format!("{}: {problem}", name(path))));
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            refuse("it is a symbolic link, and whoever made it could be somebody else. Name the file itself".into())
+        }
+        Ok(found) if !found.is_file() => refuse("it is not a file".into()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+                Ok(_) => Ok(()),
+                Err(error) => refuse(format!("it cannot be created: {error}")),
+            }
+        }
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .page_size(8192)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        // A checkpoint in the middle of a commit would make that commit slow; `spawn_checkpoints` does them.
+        .pragma("wal_autocheckpoint", "0")
+        .busy_timeout(Duration::from_secs(2))
+        .foreign_keys(true)
+        .disable_statement_logging()
+}
+
+/// Reads back what durability rests on.
+async fn check_settings(writer: &mut SqliteConnection) -> Result<Result<(), OpenError>, sqlx::Error> {
+    let row = sqlx::query(
+        "SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous), sqlite_version()",
+    )
+    .fetch_one(writer)
+    .await?;
+    let (journal, synchronous, version): (String, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+
+    let wrong = |setting, value: String, why, remedy| Ok(Err(OpenError::Unsafe { setting, value, why, remedy }));
+    if journal != "wal" {
+        let why = "only a write-ahead log makes commits both safe and fast";
+        return wrong("SQLite's journal_mode", journal, why, "Put the file on a local disk, not on a network share.");
+    }
+    if synchronous != 2 {
+        let why = "below 2 (FULL) a power cut loses acknowledged events";
+        return wrong("SQLite's synchronous", synchronous.to_string(), why, "Use a hookfast built with stock SQLite.");
+    }
+    if !is_safe(&version) {
+        let why = "versions before 3.51.3 can damage the database";
+        return wrong("SQLite's version", version, why, "Build hookfast with its bundled SQLite.");
+    }
+    Ok(Ok(()))
+}
+
+fn is_safe(version: &str) -> bool {
+    let parts: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
+    parts.as_slice() >= SAFE_VERSION.as_slice()
+}
+
+async fn check_tables(writer: &mut SqliteConnection, path: &Path, migrate: Migrate) -> Result<(), OpenError> {
+    if migrate != Migrate::Never {
+        let other = |problem: String| OpenError::OtherTables { database: name(path), problem };
+        MIGRATIONS.run(&mut *writer).await.map_err(|error| other(error.to_string()))?;
+    }
+    let applied = sqlx::query_as(APPLIED).fetch_all(writer).await.unwrap_or_default();
+    compare(&MIGRATIONS, &applied, &name(path))
+}
+
+fn wal(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// Moves what the WAL holds into the database, beside the writer. Under steady load such a checkpoint never gets to the
+/// end of the WAL; once that is too long, a truncating one makes the writer wait.
+fn spawn_checkpoints(mut connection: SqliteConnection, wal: PathBuf) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut timer = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            timer.tick().await;
+            let wal_bytes = fs::metadata(&wal).map_or(0, |found| found.len());
+            if wal_bytes == 0 {
+                continue;
+            }
+            let mut done = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await;
+            if done.is_ok() && wal_bytes > WAL_LIMIT_BYTES {
+                done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await;
+            }
+            if let Err(error) = done {
+                tracing::warn!(%error, "a checkpoint of the database failed; it is tried again");
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for safe in ["3.51.3", "3.51.10", "3.52.0", "4.0.0"] {
+            assert!(is_safe(safe), "{safe}");
+        }
+        for unsafe_version in ["3.51.2", "3.9.9", "3.51", "", "x"] {
+            assert!(!is_safe(unsafe_version), "{unsafe_version}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_full_sync_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let database = |name| options(&folder.path().join(name)).create_if_missing(true);
+        let mut good = database("good.db").connect().await.expect("opens");
+        assert!(check_settings(&mut good).await.expect("answers").is_ok());
+        for options in [
+            database("sync.db").synchronous(SqliteSynchronous::Normal),
+            database("journal.db").journal_mode(SqliteJournalMode::Delete),
+        ] {
+            let mut bad = options.connect().await.expect("opens");
+            let verdict = check_settings(&mut bad).await.expect("answers");
+            assert!(matches!(verdict, Err(OpenError::Unsafe { .. })), "{verdict:?}");
+        }
+    }
+}

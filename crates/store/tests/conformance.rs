@@ -1,0 +1,284 @@
+//! Every verb of the store, on both databases, with the same expectations.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use hookfast_store::{Config, Migrate, OpenError, Recorded, Routed, Store, StoreError, open};
+use hookfast_stripe::{Stripe, sign};
+use hookfast_webhook::{Arrival, Event, HandlerName, RequestId, Secret, Secrets, SourceName, verify};
+use http::HeaderValue;
+use sqlx::Connection;
+use time::OffsetDateTime;
+
+/// A database for one test.
+struct Database {
+    url: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Database {
+    fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { url: format!("sqlite:{}", folder.path().join("test.db").display()), _folder: Some(folder) }
+    }
+
+    fn postgres() -> Self {
+        Self { url: hookfast_harness::fresh_database(), _folder: None }
+    }
+
+    async fn open(&self) -> Arc<dyn Store> {
+        self.try_open(Migrate::Run).await.expect("the store opens")
+    }
+
+    async fn try_open(&self, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
+        open(&Config { url: self.url.parse().unwrap(), parallel_batches: 4 }, migrate).await
+    }
+
+    async fn execute(&self, sqlite: &'static str, postgres: &'static str) {
+        if self.url.starts_with("sqlite") {
+            let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
+            sqlx::raw_sql(sqlite).execute(&mut connection).await.unwrap();
+        } else {
+            let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
+            sqlx::raw_sql(postgres).execute(&mut connection).await.unwrap();
+        }
+    }
+}
+
+fn event(source: &str, id: &str) -> Event {
+    event_with_body(
+        source,
+        &format!(r#"{{"id":"{id}","type":"invoice.paid","created":1759999996,"account":"acct_1"}}"#),
+    )
+}
+
+fn event_with_body(source: &str, body: &str) -> Event {
+    let secret = Secret::new("whsec_store").unwrap();
+    let now = OffsetDateTime::from_unix_timestamp(1_760_000_000).unwrap();
+    let mut request = sign("https://h.example/webhooks/x?a=%20b", &secret, now.unix_timestamp(), body.into());
+    request.headers.append("x-odd", HeaderValue::from_bytes(b"\xff'\"\\").unwrap());
+    request.headers.append("x-odd", HeaderValue::from_static("second"));
+    let stripe = Stripe::new(&Default::default());
+    let genuine = verify(&stripe, request, &Secrets::new(vec![secret]), now).unwrap();
+    let arrival = Arrival {
+        request_id: RequestId::new(),
+        source: SourceName::new(source).unwrap(),
+        remote_address: "2001:db8::7".parse().unwrap(),
+        received_at: now,
+    };
+    genuine.read(&stripe, arrival).0.remove(0)
+}
+
+fn routed(event: Event, handlers: &[&str]) -> Routed {
+    Routed { event, handlers: handlers.iter().map(|name| HandlerName::new(name).unwrap()).collect() }
+}
+
+fn paid(id: &str) -> Routed {
+    routed(event("stripe", id), &["ledger"])
+}
+
+async fn a_new_event_is_recorded_with_one_job_for_each_handler(database: Database) {
+    let store = database.open().await;
+    let events = [routed(event("stripe", "evt_1"), &["ledger", "mail"]), routed(event("stripe", "evt_2"), &[])];
+    assert_eq!(store.record(&events).await.unwrap(), [Recorded::New, Recorded::New]);
+
+    let jobs = store.jobs_of(events[0].event.id()).await.unwrap();
+    let seen: Vec<_> = jobs.iter().map(|job| (job.handler.as_str(), job.state.as_str(), job.attempts)).collect();
+    assert_eq!(seen, [("ledger", "pending", 0), ("mail", "pending", 0)]);
+    let now = OffsetDateTime::now_utc();
+    assert!(
+        jobs.iter().all(|job| job.due_at > now - time::Duration::MINUTE && job.due_at < now + time::Duration::MINUTE)
+    );
+    assert_eq!(store.jobs_of(events[1].event.id()).await.unwrap(), []);
+}
+
+async fn an_event_comes_back_byte_for_byte(database: Database) {
+    let store = database.open().await;
+    let body = "{\"id\":\"evt_ü\\u0000\",\"type\":\"a\\nb\",\"created\":1759999996,\r\n \"x\":\"\u{1f600}\u{0}\"}\n";
+    let routed = routed(event_with_body("stripe", body), &["ledger"]);
+    store.record(std::slice::from_ref(&routed)).await.unwrap();
+
+    let stored = store.event(routed.event.id()).await.unwrap().expect("it is there");
+    let delivery = routed.event.delivery();
+    assert_eq!(stored.body, body.as_bytes());
+    assert_eq!(stored.url, "https://h.example/webhooks/x?a=%20b");
+    assert_eq!((stored.method.as_str(), stored.proof.as_str()), ("POST", "signature"));
+    assert_eq!(stored.remote_address, "2001:db8::7");
+    assert_eq!(stored.request_id, delivery.arrival.request_id.0);
+    let headers: Vec<_> = stored.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
+    let sent = delivery.request.headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
+    assert_eq!(headers, sent.collect::<Vec<_>>());
+    let summary = stored.summary;
+    assert_eq!(summary.dedupe_key, routed.event.dedupe_key().as_str());
+    assert_eq!(summary.event_type, routed.event.event_type().as_str());
+    assert_eq!((summary.account, summary.size_bytes), (None, body.len() as i64));
+    assert_eq!(summary.received_at, delivery.arrival.received_at);
+}
+
+async fn an_empty_body_is_kept_as_such(database: Database) {
+    let store = database.open().await;
+    let routed = routed(event_with_body("stripe", ""), &[]);
+    store.record(std::slice::from_ref(&routed)).await.unwrap();
+    assert_eq!(store.event(routed.event.id()).await.unwrap().expect("it is there").body, b"");
+}
+
+async fn what_came_before_is_a_duplicate_and_noted(database: Database) {
+    let store = database.open().await;
+    let first = paid("evt_1");
+    assert_eq!(store.record(std::slice::from_ref(&first)).await.unwrap(), [Recorded::New]);
+    assert_eq!(store.record(&[paid("evt_1")]).await.unwrap(), [Recorded::Duplicate]);
+    assert_eq!(store.record(&[paid("evt_2"), paid("evt_1")]).await.unwrap(), [Recorded::New, Recorded::Duplicate]);
+
+    let events = store.latest_events(10).await.unwrap();
+    let seen: Vec<_> = events.iter().map(|event| (event.dedupe_key.as_str(), event.resends, event.jobs)).collect();
+    assert_eq!(seen, [("evt_2", 0, 1), ("evt_1", 2, 1)]);
+    assert_eq!(events[1].id, first.event.id(), "the first one stays");
+}
+
+async fn duplicates_within_one_batch_give_one_event(database: Database) {
+    let store = database.open().await;
+    let batch = [paid("evt_1"), paid("evt_1"), paid("evt_2"), paid("evt_1")];
+    let recorded = store.record(&batch).await.unwrap();
+    assert_eq!(recorded, [Recorded::New, Recorded::Duplicate, Recorded::New, Recorded::Duplicate]);
+    let events = store.latest_events(10).await.unwrap();
+    assert_eq!(events.iter().map(|event| (event.resends, event.jobs)).collect::<Vec<_>>(), [(0, 1), (2, 1)]);
+}
+
+async fn the_same_key_at_another_source_is_another_event(database: Database) {
+    let store = database.open().await;
+    let batch = [routed(event("stripe", "evt_1"), &["ledger"]), routed(event("stripe-eu", "evt_1"), &["ledger"])];
+    assert_eq!(store.record(&batch).await.unwrap(), [Recorded::New, Recorded::New]);
+}
+
+/// Batches that hold the same keys in opposite order, at the same time: no deadlock, one event each.
+async fn concurrent_batches_of_the_same_events_agree(database: Database) {
+    let store = database.open().await;
+    let mut tasks = Vec::new();
+    for round in 0..32 {
+        let store = Arc::clone(&store);
+        tasks.push(tokio::spawn(async move {
+            let mut batch: Vec<_> = (0..20).map(|key| paid(&format!("evt_{key}"))).collect();
+            if round % 2 == 1 {
+                batch.reverse();
+            }
+            store.record(&batch).await.unwrap()
+        }));
+    }
+    let mut new = 0;
+    for task in tasks {
+        new += task.await.unwrap().iter().filter(|recorded| **recorded == Recorded::New).count();
+    }
+    assert_eq!(new, 20);
+    let events = store.latest_events(100).await.unwrap();
+    assert_eq!(events.len(), 20);
+    assert!(events.iter().all(|event| event.resends == 31 && event.jobs == 1));
+}
+
+async fn a_batch_with_a_row_the_database_refuses_leaves_nothing(database: Database) {
+    let store = database.open().await;
+    database
+        .execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN new.dedupe_key = 'evt_bad'
+             BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END",
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN IF new.dedupe_key = 'evt_bad' THEN RAISE 'refused by a trigger'; END IF; RETURN new; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    let error = store.record(&[paid("evt_1"), paid("evt_bad"), paid("evt_2")]).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Rejected(problem) if problem.contains("refused by a trigger")), "{error}");
+    assert_eq!(store.latest_events(10).await.unwrap(), []);
+    assert_eq!(store.record(&[paid("evt_1"), paid("evt_2")]).await.unwrap(), [Recorded::New, Recorded::New]);
+}
+
+async fn a_large_batch_is_recorded_whole(database: Database) {
+    let store = database.open().await;
+    let batch: Vec<_> = (0..1000).map(|key| paid(&format!("evt_{key}"))).collect();
+    store.record(&batch).await.unwrap();
+    let keys: HashSet<_> = store.latest_events(2000).await.unwrap().into_iter().map(|event| event.dedupe_key).collect();
+    assert_eq!(keys.len(), 1000);
+}
+
+async fn the_latest_events_come_first_and_no_more_than_asked_for(database: Database) {
+    let store = database.open().await;
+    store.record(&[paid("evt_1"), paid("evt_2"), paid("evt_3")]).await.unwrap();
+    let keys: Vec<_> = store.latest_events(2).await.unwrap().into_iter().map(|event| event.dedupe_key).collect();
+    assert_eq!(keys, ["evt_3", "evt_2"]);
+}
+
+async fn what_was_recorded_is_there_after_reopening(database: Database) {
+    let store = database.open().await;
+    store.record(&[paid("evt_1")]).await.unwrap();
+    store.close().await;
+    assert!(store.record(&[paid("evt_2")]).await.is_err(), "a closed store records nothing");
+    let store = database.open().await;
+    assert_eq!(store.latest_events(10).await.unwrap().len(), 1);
+    assert_eq!(store.record(&[paid("evt_1")]).await.unwrap(), [Recorded::Duplicate]);
+}
+
+async fn an_unknown_event_is_not_found(database: Database) {
+    let store = database.open().await;
+    assert_eq!(store.event(paid("evt_1").event.id()).await.unwrap(), None);
+}
+
+async fn the_check_fails_without_the_tables(database: Database) {
+    let store = database.open().await;
+    store.check().await.expect("a fresh store is fine");
+    database.execute("DROP TABLE jobs", "DROP TABLE jobs").await;
+    store.check().await.expect_err("a table is gone");
+}
+
+async fn missing_migrations_are_said_and_not_run_unasked(database: Database) {
+    let error = database.try_open(Migrate::Never).await.err().expect("nothing was migrated");
+    assert!(matches!(error, OpenError::NotMigrated { missing, total, .. } if missing == total), "{error}");
+    assert!(error.to_string().contains("hookfast migrate"), "{error}");
+    database.open().await.close().await;
+    database.open().await.close().await;
+    assert!(database.try_open(Migrate::Never).await.is_ok(), "migrating twice is harmless");
+}
+
+async fn tables_of_another_version_are_refused(database: Database) {
+    database.open().await.close().await;
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                 VALUES (9999, 'from the future', true, 'x', 0)";
+    database.execute(newer, newer).await;
+    let error = database.try_open(Migrate::Never).await.err().expect("the tables are too new");
+    assert!(error.to_string().contains("9999"), "{error}");
+}
+
+macro_rules! on_both {
+    ($($test:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test(super::Database::sqlite()).await;
+            })*
+        }
+
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test(super::Database::postgres()).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    a_new_event_is_recorded_with_one_job_for_each_handler
+    an_event_comes_back_byte_for_byte
+    an_empty_body_is_kept_as_such
+    what_came_before_is_a_duplicate_and_noted
+    duplicates_within_one_batch_give_one_event
+    the_same_key_at_another_source_is_another_event
+    concurrent_batches_of_the_same_events_agree
+    a_batch_with_a_row_the_database_refuses_leaves_nothing
+    a_large_batch_is_recorded_whole
+    the_latest_events_come_first_and_no_more_than_asked_for
+    what_was_recorded_is_there_after_reopening
+    an_unknown_event_is_not_found
+    the_check_fails_without_the_tables
+    missing_migrations_are_said_and_not_run_unasked
+    tables_of_another_version_are_refused
+}

@@ -1,0 +1,149 @@
+//! A blocking HTTP/1.1 client of a few lines, so that a test decides every byte it sends.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use hookfast_webhook::Request;
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The first header of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON: {error}: {}", self.text()))
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address).expect("the gateway accepts a connection")
+    }
+
+    /// Connects, or says why not.
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        // Long beyond every deadline of the gateway: it ends a test that would hang.
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Connects from another loopback address, as another client would.
+    pub fn connect_from(client: IpAddr, address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::new(client, 0)).expect("every 127.x.x.x address is ours");
+            socket.connect(address).await.expect("the gateway accepts a connection").into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Sends bytes as they are.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Sends a request and reads the answer.
+    pub fn send(&mut self, request: &Request) -> io::Result<Answer> {
+        self.write(&wire(request))?;
+        self.read_answer()
+    }
+
+    /// Sends bytes and reads the answer.
+    pub fn raw(&mut self, bytes: &[u8]) -> io::Result<Answer> {
+        // A gateway that answers before it has read everything may close in between: the answer is what counts.
+        let written = self.write(bytes);
+        self.read_answer().or_else(|error| written.and(Err(error)))
+    }
+
+    /// Reads one answer.
+    pub fn read_answer(&mut self) -> io::Result<Answer> {
+        let status_line = self.line()?;
+        let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other(format!("no status line: {status_line:?}")))?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| io::Error::other("no header"))?;
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let mut answer = Answer { status, headers, body: Vec::new() };
+        if status == 100 {
+            return Ok(answer);
+        }
+        let length = answer.header("content-length").map_or(0, |length| length.parse().expect("a length"));
+        answer.body = vec![0; length];
+        self.stream.read_exact(&mut answer.body)?;
+        Ok(answer)
+    }
+
+    /// Whether the gateway has closed the connection; waits for it.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.fill_buf(), Ok([])) || self.stream.get_ref().peek(&mut [0]).is_err()
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// A request as bytes. The path is taken from the URL.
+pub(crate) fn wire(request: &Request) -> Vec<u8> {
+    let path = request.url.splitn(4, '/').nth(3).unwrap_or_default();
+    let mut bytes = format!("{} /{path} HTTP/1.1\r\nhost: hooks.example.com\r\n", request.method).into_bytes();
+    for (name, value) in &request.headers {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", request.body.len()).as_bytes());
+    bytes.extend_from_slice(&request.body);
+    bytes
+}
+
+/// Waits for a condition, and fails when it does not come true within half a minute.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited 30 s in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

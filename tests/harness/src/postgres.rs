@@ -1,0 +1,139 @@
+//! A private Postgres: own folder, free port, own user if we are root, gone when dropped.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{Signal, eventually, signal};
+
+/// The shared private server that `tests/run` starts, as a URL without a database.
+const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
+
+/// A running server.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    server: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl PrivatePostgres {
+    /// Starts a server with `settings` such as `fsync=off` on top of the usual ones.
+    pub fn start(settings: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("hookfast-postgres-").tempdir().expect("a temporary folder");
+        let owner = Owner::choose(folder.path());
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        owner.give(folder.path());
+        let data = folder.path().join("data");
+        initialise(&owner, &data);
+        let port = free_port();
+        let mut command = owner.command("postgres");
+        command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(folder.path());
+        for setting in settings {
+            command.args(["-c", setting]);
+        }
+        let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts");
+        let postgres = Self { server, port, _folder: folder };
+        eventually("the private Postgres answers", || psql(&postgres.url(), "SELECT 1").is_ok());
+        postgres
+    }
+
+    /// The server's URL, without a database.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}", self.port)
+    }
+
+    /// Stops the server or lets it go on.
+    pub fn signal(&self, which: Signal) {
+        signal(&self.server, which);
+    }
+}
+
+impl Drop for PrivatePostgres {
+    fn drop(&mut self) {
+        // Interrupt is Postgres' fast shutdown.
+        signal(&self.server, Signal::Interrupt);
+        let _ = self.server.wait();
+    }
+}
+
+/// The URL of a new, empty database on the shared server.
+pub fn fresh_database() -> String {
+    let server = std::env::var(SERVER_VARIABLE).unwrap_or_else(|_| {
+        panic!("{SERVER_VARIABLE} is not set: run the tests with `tests/run`, which starts a private Postgres")
+    });
+    let name = format!("t_{}", uuid::Uuid::now_v7().simple());
+    psql(&server, &format!("CREATE DATABASE {name}")).expect("a database is created");
+    format!("{server}/{name}")
+}
+
+fn psql(server: &str, sql: &str) -> Result<(), String> {
+    let output = Command::new(program("psql"))
+        .args(["--no-psqlrc", "--quiet", "--dbname"])
+        .arg(format!("{server}/postgres"))
+        .args(["--command", sql])
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+fn initialise(owner: &Owner, data: &Path) {
+    let output = owner
+        .command("initdb")
+        .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
+        .arg(data)
+        .output()
+        .expect("initdb runs");
+    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Debian keeps the server's programs off the PATH.
+fn program(name: &str) -> PathBuf {
+    let output = Command::new("pg_config").arg("--bindir").output();
+    let output = output.expect("pg_config is missing: `apt-get install postgresql libpq-dev`");
+    let folder = String::from_utf8(output.stdout).expect("a path");
+    Path::new(folder.trim()).join(name)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// Who runs the server: Postgres refuses to be root.
+enum Owner {
+    Ourselves,
+    Other { uid: u32, gid: u32 },
+}
+
+impl Owner {
+    fn choose(ours: &Path) -> Self {
+        if fs::metadata(ours).unwrap().uid() != 0 {
+            return Self::Ourselves;
+        }
+        let id = |flag| {
+            let output = Command::new("id").args([flag, "postgres"]).output().expect("`id` runs");
+            String::from_utf8_lossy(&output.stdout).trim().parse().expect("there is a user postgres")
+        };
+        Self::Other { uid: id("-u"), gid: id("-g") }
+    }
+
+    fn give(&self, path: &Path) {
+        if let Self::Other { uid, gid } = self {
+            chown(path, Some(*uid), Some(*gid)).expect("root may give folders away");
+        }
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(program(name));
+        if let Self::Other { uid, gid } = self {
+            command.uid(*uid).gid(*gid);
+        }
+        command.current_dir("/");
+        command
+    }
+}

@@ -1,0 +1,32 @@
+//! Stripe's side: correctly signed requests.
+
+use hookfast_stripe::{Config, Stripe};
+use hookfast_webhook::{Provider, Request, Secret};
+use time::{Duration, OffsetDateTime};
+
+/// The secret of the source `stripe` in every test gateway.
+pub const SECRET: &str = "whsec_harness_0123456789";
+
+const URL: &str = "http://hooks.example.com/webhooks/stripe";
+
+/// A signed event; another serial is another event.
+pub fn sample(serial: u64) -> Request {
+    sample_at(serial, Duration::ZERO)
+}
+
+/// A signed event, signed so long ago.
+pub fn sample_at(serial: u64, age: Duration) -> Request {
+    let secret = Secret::new(SECRET).unwrap();
+    Stripe::new(&Config::default()).sample(URL, &secret, OffsetDateTime::now_utc() - age, serial)
+}
+
+/// A request with this body, signed now.
+pub fn signed(body: &str) -> Request {
+    let secret = Secret::new(SECRET).unwrap();
+    hookfast_stripe::sign(URL, &secret, OffsetDateTime::now_utc().unix_timestamp(), body.into())
+}
+
+/// A request as the bytes on the wire.
+pub fn post(request: &Request) -> Vec<u8> {
+    crate::client::wire(request)
+}
