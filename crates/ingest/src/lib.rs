@@ -1,1 +1,35 @@
-//! x
+//! The receiving half: a webhook comes in over HTTP, is made durable, and only then answered.
+//!
+//! `stages` is the path of a webhook, each stage turning one type into the next:
+//!
+//! - `limit` refuses before any work is done, `body` reads within bounds;
+//! - verify and read are the provider's, through `hookfast_webhook`;
+//! - `route` says which handlers want an event;
+//! - `record` lets many requests share one commit;
+//! - `answer` is the only place that knows status codes.
+//!
+//! `listener`, `caps` and `connection` hold what hyper leaves to us: deadlines and caps.
+
+mod address;
+mod answer;
+mod body;
+mod caps;
+mod config;
+mod connection;
+mod health;
+mod limit;
+mod listener;
+mod metrics;
+mod path;
+mod record;
+mod route;
+mod source;
+mod stages;
+mod trace;
+
+pub use address::AddressRange;
+pub use config::{Config, Rate, SourceLimits};
+pub use listener::{Ingest, Running};
+pub use metrics::describe as describe_metrics;
+pub use route::{Pattern, Subscription};
+pub use source::Source;

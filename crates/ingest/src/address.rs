@@ -1,0 +1,135 @@
+//! Whose request it is: the peer, or whom a trusted proxy names.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use http::HeaderMap;
+use ipnet::IpNet;
+
+/// An address or a range of addresses, such as `10.0.0.0/8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressRange(IpNet);
+
+impl AddressRange {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address)
+    }
+}
+
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for AddressRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(|address| canonical(address).into()));
+        range.map(Self).map_err(|_| "write an address or a range, such as \"203.0.113.7\" or \"10.0.0.0/8\"".into())
+    }
+}
+
+/// IPv4 in IPv6's clothes is IPv4, or a rule for the one would not hold for the other.
+pub(crate) fn canonical(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// What limits count as one client: an IPv6 host has a whole /64 to hop in.
+pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+    }
+}
+
+/// The client's address. `X-Forwarded-For` grows to the right, and everything left of what our own proxies wrote is
+/// whatever the client liked to send: so it is read from the right, and the first address that is not a trusted proxy is
+/// the client. If that place cannot be read, nothing better than the peer is known.
+pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|range| range.contains(address));
+    let peer = canonical(peer);
+    if !is_trusted(peer) {
+        return peer;
+    }
+    let values: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
+    let hops = values.iter().rev().flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
+    let mut client = peer;
+    for hop in hops {
+        match parse_hop(hop) {
+            Some(address) if is_trusted(address) => client = address,
+            Some(address) => return address,
+            None => return peer,
+        }
+    }
+    client
+}
+
+/// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711`. A zone (`%eth0`) means nothing here.
+fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(hop).ok()?.trim();
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
+    address.ok().map(canonical)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn client_of(peer: &str, forwarded: &[&'static str]) -> String {
+        let trusted: Vec<AddressRange> =
+            ["10.0.0.0/8", "2001:db8:1::/48"].iter().map(|range| range.parse().expect("a range")).collect();
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append("x-forwarded-for", HeaderValue::from_static(value));
+        }
+        client(peer.parse().expect("an address"), &headers, &trusted).to_string()
+    }
+
+    #[test]
+    fn the_header_of_an_untrusted_peer_counts_for_nothing() {
+        assert_eq!(client_of("203.0.113.9", &["198.51.100.1"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn the_rightmost_address_that_is_no_proxy_of_ours_is_the_client() {
+        assert_eq!(client_of("10.0.0.1", &["198.51.100.1"]), "198.51.100.1");
+        assert_eq!(client_of("10.0.0.1", &["192.0.2.66, 198.51.100.1"]), "198.51.100.1");
+        assert_eq!(client_of("10.0.0.1", &["192.0.2.66, 198.51.100.1, 10.9.9.9"]), "198.51.100.1");
+        assert_eq!(client_of("10.0.0.1", &["192.0.2.66", "198.51.100.1,10.9.9.9"]), "198.51.100.1");
+        assert_eq!(client_of("2001:db8:1::5", &["198.51.100.1"]), "198.51.100.1");
+    }
+
+    #[test]
+    fn without_a_usable_address_the_peer_is_the_client() {
+        assert_eq!(client_of("10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(client_of("10.0.0.1", &["198.51.100.1, unknown"]), "10.0.0.1");
+        assert_eq!(client_of("10.0.0.1", &["198.51.100.1, fe80::1%eth0"]), "10.0.0.1");
+        assert_eq!(client_of("10.0.0.1", &["198.51.100.1,"]), "10.0.0.1");
+        assert_eq!(client_of("10.0.0.1", &["10.0.0.2, 10.0.0.3"]), "10.0.0.2");
+    }
+
+    #[test]
+    fn ports_brackets_and_mapped_addresses_are_understood() {
+        for hop in ["198.51.100.1:4711", "::ffff:198.51.100.1", "[::ffff:198.51.100.1]:4711"] {
+            assert_eq!(parse_hop(hop.as_bytes()).map(|address| address.to_string()), Some("198.51.100.1".into()));
+        }
+        for hop in ["[2001:db8::1]", "[2001:db8::1]:4711", " 2001:db8::1 "] {
+            assert_eq!(parse_hop(hop.as_bytes()).map(|address| address.to_string()), Some("2001:db8::1".into()));
+        }
+        assert_eq!(client_of("::ffff:10.0.0.1", &["198.51.100.1"]), "198.51.100.1");
+    }
+
+    #[test]
+    fn an_ipv6_host_cannot_hop_out_of_its_limit() {
+        let key = |text: &str| limited_as(text.parse().expect("an address"));
+        assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:1"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+    }
+}

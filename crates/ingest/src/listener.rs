@@ -1,0 +1,186 @@
+//! The accept loop. It is ours because hyper has neither deadlines for silent clients nor caps on connections.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookfast_store::Store;
+use hookfast_webhook::{Clock, SourceName};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::body::BodyMemory;
+use crate::caps::ConnectionCaps;
+use crate::connection::{Busy, ImpatientStream, Patience};
+use crate::health::Readiness;
+use crate::limit::Limits;
+use crate::record::{BatchLimits, Recorder};
+use crate::{Config, Source, Subscription, address};
+
+/// The largest head of a request: request line and headers.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// Everything a request needs on its way.
+pub struct Ingest {
+    pub(crate) config: Config,
+    pub(crate) public_url: String,
+    pub(crate) sources: HashMap<SourceName, Source>,
+    pub(crate) decoy: Option<Source>,
+    pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) body_memory: BodyMemory,
+    pub(crate) recorder: Recorder,
+    pub(crate) readiness: Readiness,
+    shutdown: CancellationToken,
+    connections: Arc<ConnectionCaps>,
+}
+
+/// A listener at work.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Cancelled when the store may not be used any more; then the process should end.
+    pub store_broken: CancellationToken,
+    shutdown: CancellationToken,
+    shutdown_timeout: Duration,
+    connections: TaskTracker,
+    committers: TaskTracker,
+}
+
+impl Ingest {
+    /// Starts to receive on `listener`.
+    pub fn start(
+        listener: TcpListener,
+        config: Config,
+        sources: Vec<Source>,
+        subscriptions: Vec<Subscription>,
+        store: &Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Running> {
+        let address = listener.local_addr()?;
+        let (connections, committers) = (TaskTracker::new(), TaskTracker::new());
+        let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
+        let batch = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
+        let ingest = Arc::new(Self {
+            public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
+            sources: sources.into_iter().map(|source| (source.name.clone(), source)).collect(),
+            decoy: config.conceal_sources.then(Source::decoy),
+            subscriptions,
+            clock,
+            limits: Limits::new(&config),
+            body_memory: BodyMemory::new(config.body_memory),
+            recorder: Recorder::start(store, config.queue_requests, batch, &store_broken, &committers),
+            readiness: Readiness::new(Arc::clone(store), shutdown.clone()),
+            shutdown: shutdown.clone(),
+            connections: Arc::new(ConnectionCaps::new(&config)),
+            config,
+        });
+        let shutdown_timeout = ingest.config.shutdown_timeout;
+        connections.spawn(ingest.accept(listener, connections.clone()));
+        committers.close();
+        Ok(Running { address, store_broken, shutdown, shutdown_timeout, connections, committers })
+    }
+}
+
+impl Running {
+    /// Stops accepting, finishes what was accepted, commits it. Connections that take longer than the time-out are cut;
+    /// what they handed over for commit is committed all the same.
+    pub async fn shut_down(self) {
+        self.shutdown.cancel();
+        self.connections.close();
+        if timeout(self.shutdown_timeout, self.connections.wait()).await.is_err() {
+            tracing::warn!(
+                connections = self.connections.len(),
+                "connections were still open at the end of the shutdown"
+            );
+        }
+        // The committers end when the last connection has dropped its way to them; a cut one does so with the runtime.
+        let _ = timeout(self.shutdown_timeout, self.committers.wait()).await;
+    }
+}
+
+impl Ingest {
+    async fn accept(self: Arc<Self>, listener: TcpListener, tasks: TaskTracker) {
+        let mut forget = tokio::time::interval(Duration::from_secs(10));
+        loop {
+            tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                _ = forget.tick() => self.limits.forget_idle_addresses(),
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.admit(stream, peer.ip(), &tasks),
+                    Err(error) => {
+                        // Out of file descriptors, mostly: accepting again at once would only spin.
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream, peer: IpAddr, tasks: &TaskTracker) {
+        let peer = address::canonical(peer);
+        let Some(place) = self.connections.take_place(peer) else {
+            refuse_connection(&stream);
+            return;
+        };
+        let ingest = Arc::clone(self);
+        tasks.spawn(async move {
+            ingest.serve(stream, peer).await;
+            drop(place);
+        });
+    }
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: IpAddr) {
+        // Answers are small: waiting for more to send would only make them late.
+        let _ = stream.set_nodelay(true);
+        let busy = Busy::default();
+        let patience = Patience { head: self.config.header_timeout, idle: self.config.idle_timeout };
+        let io = TokioIo::new(ImpatientStream::new(stream, patience, busy.clone()));
+        let service = service_fn(|request| {
+            let (ingest, busy) = (Arc::clone(&self), busy.clone());
+            async move {
+                busy.begin();
+                let response = ingest.answer(request, peer).await;
+                busy.end();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut connection =
+            std::pin::pin!(http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).serve_connection(io, service));
+        tokio::select! {
+            result = &mut connection => {
+                log_connection_end(peer, result);
+                return;
+            }
+            () = self.shutdown.cancelled() => {}
+            () = sleep(self.config.connection_lifetime) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let patience = self.config.shutdown_timeout;
+        let _ = timeout(patience, connection).await;
+    }
+}
+
+/// One write of a ready answer: a full gateway does not work for those it refuses.
+fn refuse_connection(stream: &TcpStream) {
+    const ANSWER: &[u8] =
+        b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let _ = stream.try_write(ANSWER);
+}
+
+/// Errors are the other side's: it sent no HTTP, or went away.
+fn log_connection_end(peer: IpAddr, result: Result<(), hyper::Error>) {
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "a connection ended early");
+    }
+}

@@ -1,0 +1,64 @@
+//! What is counted. Handles are made once, because looking a series up costs more than counting.
+
+use hookfast_webhook::{Refusal, SourceName};
+use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
+
+use crate::answer::Rejection;
+
+/// The series of one source.
+pub(crate) struct SourceMetrics {
+    pub(crate) accepted: Counter,
+    pub(crate) new: Counter,
+    pub(crate) duplicates: Counter,
+    pub(crate) unreadable: Counter,
+    pub(crate) duration: Histogram,
+    pub(crate) payload: Histogram,
+    rejected: Vec<(&'static str, Counter)>,
+    refused: Vec<(&'static str, Counter)>,
+}
+
+impl SourceMetrics {
+    pub(crate) fn new(source: &SourceName) -> Self {
+        let source = source.to_string();
+        let requests = |outcome: &'static str| counter!("hookfast_ingest_requests_total", "source" => source.clone(), "outcome" => outcome);
+        let refusals = |reason: &'static str| counter!("hookfast_verify_failures_total", "source" => source.clone(), "reason" => reason);
+        Self {
+            accepted: requests("accepted"),
+            new: counter!("hookfast_events_total", "source" => source.clone()),
+            duplicates: counter!("hookfast_duplicates_total", "source" => source.clone()),
+            unreadable: counter!("hookfast_unreadable_total", "source" => source.clone()),
+            duration: histogram!("hookfast_ingest_duration_seconds", "source" => source.clone()),
+            payload: histogram!("hookfast_ingest_payload_bytes", "source" => source.clone()),
+            rejected: Rejection::REASONS.iter().map(|reason| (*reason, requests(reason))).collect(),
+            refused: Refusal::REASONS.iter().map(|reason| (*reason, refusals(reason))).collect(),
+        }
+    }
+
+    pub(crate) fn count_rejection(&self, rejection: &Rejection) {
+        increment(&self.rejected, rejection.reason());
+        if let Rejection::Refused(refusal) = rejection {
+            increment(&self.refused, refusal.reason());
+        }
+    }
+}
+
+fn increment(counters: &[(&'static str, Counter)], reason: &str) {
+    if let Some((_, counter)) = counters.iter().find(|(known, _)| *known == reason) {
+        counter.increment(1);
+    }
+}
+
+/// Says what the series mean; called once, after the recorder is installed.
+pub fn describe() {
+    describe_counter!("hookfast_ingest_requests_total", "Requests by source and by what became of them");
+    describe_counter!("hookfast_events_total", "New events recorded");
+    describe_counter!("hookfast_duplicates_total", "Events that had been recorded before");
+    describe_counter!("hookfast_unreadable_total", "Genuine requests that could not be read and were kept whole");
+    describe_counter!("hookfast_verify_failures_total", "Requests that are not genuine, by reason");
+    describe_histogram!("hookfast_ingest_duration_seconds", Unit::Seconds, "From the head of a request to its answer");
+    describe_histogram!("hookfast_ingest_payload_bytes", Unit::Bytes, "Sizes of accepted bodies");
+    describe_histogram!("hookfast_commit_events", "Events that shared one commit");
+    describe_histogram!("hookfast_commit_duration_seconds", Unit::Seconds, "How long a commit took");
+    describe_counter!("hookfast_connections_refused_total", "Connections refused because too many were open");
+    describe_gauge!("hookfast_connections", "Open connections");
+}

@@ -1,0 +1,74 @@
+//! Which request this is, judged on the raw path: nothing is decoded, so nothing can hide.
+
+use hookfast_webhook::SourceName;
+
+/// What a path names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// `/livez`
+    Live,
+    /// `/readyz`
+    Ready,
+    /// `/webhooks/{source}` or `/webhooks/{source}/{tail}`
+    Webhook(SourceName),
+}
+
+pub(crate) fn target(path: &str) -> Option<Target> {
+    match path {
+        "/livez" => return Some(Target::Live),
+        "/readyz" => return Some(Target::Ready),
+        _ => {}
+    }
+    let rest = path.strip_prefix("/webhooks/")?;
+    let (source, tail) = rest.split_once('/').map_or((rest, None), |(source, tail)| (source, Some(tail)));
+    if tail.is_some_and(|tail| !is_tail(tail)) {
+        return None;
+    }
+    SourceName::new(source).ok().map(Target::Webhook)
+}
+
+/// Some providers name the kind of event in one more segment.
+fn is_tail(tail: &str) -> bool {
+    (1..=63).contains(&tail.len())
+        && tail.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_paths_have_a_target() {
+        let source = SourceName::new("stripe").expect("a name");
+        for path in ["/webhooks/stripe", "/webhooks/stripe/activityDetails"] {
+            assert_eq!(target(path), Some(Target::Webhook(source.clone())));
+        }
+        assert_eq!((target("/livez"), target("/readyz")), (Some(Target::Live), Some(Target::Ready)));
+        for path in [
+            "/",
+            "",
+            "/webhooks",
+            "/webhooks/",
+            "/webhooks//stripe",
+            "//webhooks/stripe",
+            "/webhooks/stripe/",
+            "/webhooks/stripe/a/b",
+            "/webhooks/../livez",
+            "/webhooks/%73tripe",
+            "/webhooks/stripe%00",
+            "/webhooks/stripe%0a",
+            "/webhooks/stripe/..",
+            "/webhooks/stripe/%2e%2e%2fx",
+            "/webhooks/Stripe",
+            "/WEBHOOKS/stripe",
+            "/webhooks/stripe;x",
+            "/webhooks\\stripe",
+            "/livez/",
+            "/metrics",
+            "/api/v1/events",
+            "*",
+        ] {
+            assert_eq!(target(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Group commit: whatever waits when a commit ends goes into the next one.
+//!
+//! A commit costs an fsync, so one commit for each request cannot be fast. There is no artificial delay: an idle gateway
+//! commits at once, a busy one in larger batches.
+//!
+//! A request hands its events over and waits. From then on the commit does not depend on the request: a caller who hangs
+//! up, or a deadline that passes, stops nothing half-way.
+
+use std::sync::Arc;
+
+use hookfast_store::{Recorded, Routed, Store, StoreError};
+use metrics::{Histogram, histogram};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::answer::Rejection;
+use crate::body::MemoryShare;
+
+/// How much shares one commit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchLimits {
+    pub(crate) events: usize,
+    pub(crate) bytes: u64,
+}
+
+/// The way into the next commit.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<Submission>,
+}
+
+/// One request's events; they are committed together or not at all.
+#[derive(Debug)]
+struct Submission {
+    events: Vec<Routed>,
+    deadline: Instant,
+    reply: oneshot::Sender<Result<Vec<Recorded>, NotRecorded>>,
+    _memory: MemoryShare,
+}
+
+/// The store did not take it; the cause is in the log.
+#[derive(Debug, Clone, Copy)]
+struct NotRecorded;
+
+impl Recorder {
+    /// Starts as many committers as the store can use. They end when the last `Recorder` is gone and the queue is empty.
+    /// `broken` is cancelled when the store may not be used any more.
+    pub(crate) fn start(
+        store: &Arc<dyn Store>,
+        queue_requests: usize,
+        limits: BatchLimits,
+        broken: &CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let (queue, waiting) = mpsc::channel(queue_requests);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..store.parallel_records() {
+            let committer = Committer {
+                store: Arc::clone(store),
+                waiting: Arc::clone(&waiting),
+                limits,
+                broken: broken.clone(),
+                batch_events: histogram!("hookfast_commit_events"),
+                duration: histogram!("hookfast_commit_duration_seconds"),
+            };
+            tasks.spawn(committer.run());
+        }
+        Self { queue }
+    }
+
+    /// Records the events of one request. `Ok` means that they are durable.
+    pub(crate) async fn record(
+        &self,
+        events: Vec<Routed>,
+        memory: MemoryShare,
+        deadline: Instant,
+    ) -> Result<Vec<Recorded>, Rejection> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Submission { events, deadline, reply, _memory: memory }).map_err(|error| match error {
+            TrySendError::Full(_) => Rejection::Overloaded,
+            TrySendError::Closed(_) => Rejection::NotRecorded,
+        })?;
+        match timeout_at(deadline, answer).await {
+            Err(_) => Err(Rejection::Late),
+            Ok(Ok(Ok(recorded))) => Ok(recorded),
+            // The second is a committer that died: then nobody knows.
+            Ok(Ok(Err(NotRecorded)) | Err(_)) => Err(Rejection::NotRecorded),
+        }
+    }
+}
+
+struct Committer {
+    store: Arc<dyn Store>,
+    waiting: Arc<Mutex<mpsc::Receiver<Submission>>>,
+    limits: BatchLimits,
+    broken: CancellationToken,
+    batch_events: Histogram,
+    duration: Histogram,
+}
+
+impl Committer {
+    async fn run(self) {
+        while let Some(batch) = self.next_batch().await {
+            self.commit(batch).await;
+        }
+    }
+
+    /// Everything that waits, up to the limits. A request that is larger than the limits is a batch of its own size.
+    async fn next_batch(&self) -> Option<Vec<Submission>> {
+        let mut waiting = self.waiting.lock().await;
+        let mut batch = vec![waiting.recv().await?];
+        let (mut events, mut bytes) = (batch[0].events.len(), batch[0].size_bytes());
+        while events < self.limits.events && bytes < self.limits.bytes {
+            let Ok(next) = waiting.try_recv() else { break };
+            events += next.events.len();
+            bytes += next.size_bytes();
+            batch.push(next);
+        }
+        Some(batch)
+    }
+
+    async fn commit(&self, mut batch: Vec<Submission>) {
+        // Their senders were told to try again: under overload, working for them would make the others late too.
+        let now = Instant::now();
+        batch.retain(|submission| submission.deadline > now);
+
+        let mut parts = vec![batch];
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            match self.record(&part).await {
+                Ok(recorded) => reply_all(part, recorded),
+                Err(StoreError::Rejected(_)) if part.len() > 1 => parts.extend(split(part)),
+                Err(error) => self.refuse_all(part, &error),
+            }
+        }
+    }
+
+    async fn record(&self, part: &[Submission]) -> Result<Vec<Recorded>, StoreError> {
+        let events: Vec<Routed> = part.iter().flat_map(|submission| submission.events.iter().cloned()).collect();
+        let start = Instant::now();
+        let recorded = self.store.record(&events).await?;
+        self.batch_events.record(events.len() as f64);
+        self.duration.record(start.elapsed());
+        Ok(recorded)
+    }
+
+    fn refuse_all(&self, part: Vec<Submission>, error: &StoreError) {
+        tracing::error!(%error, requests = part.len(), "events could not be recorded; their senders are told to try again");
+        if matches!(error, StoreError::Broken(_)) {
+            self.broken.cancel();
+        }
+        for submission in part {
+            // Nobody may be waiting any more.
+            let _ = submission.reply.send(Err(NotRecorded));
+        }
+    }
+}
+
+impl Submission {
+    fn size_bytes(&self) -> u64 {
+        self.events.iter().map(|routed| routed.event.body().len() as u64).sum()
+    }
+}
+
+fn split(mut part: Vec<Submission>) -> [Vec<Submission>; 2] {
+    let second = part.split_off(part.len() / 2);
+    [part, second]
+}
+
+fn reply_all(part: Vec<Submission>, recorded: Vec<Recorded>) {
+    let mut recorded = recorded.into_iter();
+    for submission in part {
+        let outcome = recorded.by_ref().take(submission.events.len()).collect();
+        // Nobody may be waiting any more.
+        let _ = submission.reply.send(Ok(outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+use std::sync::Mutex as SyncMutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hookfast_store::{EventSummary, JobSummary, StoredEvent};
+use hookfast_stripe::{Stripe, sign};
+use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
+use time::OffsetDateTime;
+use tokio::sync::Semaphore;
+
+use super::*;
+
+/// A store in memory whose commits wait for permission, and which refuses the event `evt_bad`.
+struct FakeStore {
+    permission: Semaphore,
+    batches: SyncMutex<Vec<Vec<String>>>,
+    failure: Option<fn() -> StoreError>,
+}
+
+impl FakeStore {
+    fn new(permits: usize) -> Self {
+        Self { permission: Semaphore::new(permits), batches: SyncMutex::default(), failure: None }
+    }
+
+    fn batches(&self) -> Vec<Vec<String>> {
+        self.batches.lock().expect("no test panics while it holds the lock").clone()
+    }
+}
+
+#[async_trait]
+impl Store for FakeStore {
+    async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
+        self.permission.acquire().await.expect("never closed").forget();
+        if let Some(failure) = self.failure {
+            return Err(failure());
+        }
+        let keys: Vec<_> = events.iter().map(|routed| routed.event.dedupe_key().as_str().to_owned()).collect();
+        if keys.iter().any(|key| key == "evt_bad") {
+            return Err(StoreError::Rejected("bad".into()));
+        }
+        self.batches.lock().expect("no test panics while it holds the lock").push(keys);
+        Ok(vec![Recorded::New; events.len()])
+    }
+
+    fn parallel_records(&self) -> usize {
+        1
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn latest_events(&self, _: u32) -> Result<Vec<EventSummary>, StoreError> {
+        Ok(vec![])
+    }
+
+    async fn event(&self, _: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        Ok(None)
+    }
+
+    async fn jobs_of(&self, _: EventId) -> Result<Vec<JobSummary>, StoreError> {
+        Ok(vec![])
+    }
+
+    async fn close(&self) {}
+}
+
+fn event(id: &str) -> Vec<Routed> {
+    let secret = Secret::new("whsec_record").expect("not blank");
+    let now = OffsetDateTime::now_utc();
+    let body = format!(r#"{{"id":"{id}","type":"t"}}"#);
+    let request = sign("http://h/webhooks/s", &secret, now.unix_timestamp(), body);
+    let stripe = Stripe::new(&Default::default());
+    let genuine = verify(&stripe, request, &Secrets::new(vec![secret]), now).expect("genuine");
+    let arrival = Arrival {
+        request_id: RequestId::new(),
+        source: SourceName::new("s").expect("a name"),
+        remote_address: [127, 0, 0, 1].into(),
+        received_at: now,
+    };
+    let events = genuine.read(&stripe, arrival).0;
+    events.into_iter().map(|event| Routed { event, handlers: [].into() }).collect()
+}
+
+struct Rig {
+    store: Arc<FakeStore>,
+    recorder: Recorder,
+    broken: CancellationToken,
+    tasks: TaskTracker,
+}
+
+fn rig(store: FakeStore, queue_requests: usize, limits: BatchLimits) -> Rig {
+    let (store, broken, tasks) = (Arc::new(store), CancellationToken::new(), TaskTracker::new());
+    let shared: Arc<dyn Store> = Arc::clone(&store) as _;
+    let recorder = Recorder::start(&shared, queue_requests, limits, &broken, &tasks);
+    Rig { store, recorder, broken, tasks }
+}
+
+const LIMITS: BatchLimits = BatchLimits { events: 100, bytes: 1_000_000 };
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+type Waiting = tokio::task::JoinHandle<Result<Vec<Recorded>, Rejection>>;
+
+/// Submits events without waiting for their commit, in this order.
+async fn submit(rig: &Rig, ids: &[&str]) -> Vec<Waiting> {
+    let mut waiting = Vec::new();
+    for id in ids {
+        let (recorder, events) = (rig.recorder.clone(), event(id));
+        waiting.push(tokio::spawn(async move { recorder.record(events, None, later()).await }));
+        let_others_run().await;
+    }
+    waiting
+}
+
+/// The tests' runtime has one thread: after a few turns everybody waits for the store or for us.
+async fn let_others_run() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_waits_during_a_commit_shares_the_next_one() {
+    let rig = rig(FakeStore::new(0), 10, LIMITS);
+    let first = submit(&rig, &["evt_1"]).await.remove(0);
+    let others = submit(&rig, &["evt_2", "evt_3", "evt_4"]).await;
+    rig.store.permission.add_permits(2);
+    assert!(first.await.expect("no panic").is_ok());
+    for other in others {
+        assert!(other.await.expect("no panic").is_ok());
+    }
+    assert_eq!(rig.store.batches(), [vec!["evt_1"], vec!["evt_2", "evt_3", "evt_4"]]);
+}
+
+#[tokio::test]
+async fn a_batch_ends_at_its_limits() {
+    let rig = rig(FakeStore::new(0), 10, BatchLimits { events: 2, bytes: 1_000_000 });
+    let waiting = submit(&rig, &["evt_1", "evt_2", "evt_3", "evt_4", "evt_5"]).await;
+    rig.store.permission.add_permits(10);
+    for request in waiting {
+        assert!(request.await.expect("no panic").is_ok());
+    }
+    let sizes: Vec<_> = rig.store.batches().iter().map(Vec::len).collect();
+    assert!(sizes.iter().all(|size| *size <= 2) && sizes.iter().sum::<usize>() == 5, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn one_bad_row_refuses_one_request() {
+    let rig = rig(FakeStore::new(0), 10, LIMITS);
+    let ids = ["evt_0", "evt_1", "evt_2", "evt_bad", "evt_4", "evt_5", "evt_6"];
+    let waiting = submit(&rig, &ids).await;
+    rig.store.permission.add_permits(100);
+    for (id, request) in ids.iter().zip(waiting) {
+        assert_eq!(request.await.expect("no panic").is_ok(), *id != "evt_bad", "{id}");
+    }
+    let mut recorded: Vec<_> = rig.store.batches().concat();
+    recorded.sort();
+    assert_eq!(recorded, ["evt_0", "evt_1", "evt_2", "evt_4", "evt_5", "evt_6"]);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once() {
+    let rig = rig(FakeStore::new(0), 2, LIMITS);
+    // The committer holds the first, the queue the others.
+    let waiting = submit(&rig, &["evt_1", "evt_2", "evt_3"]).await;
+    let verdict = rig.recorder.record(event("evt_4"), None, later()).await;
+    assert!(matches!(verdict, Err(Rejection::Overloaded)), "{verdict:?}");
+    drop(waiting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_its_deadline_a_request_is_late_and_no_longer_worked_for() {
+    let rig = rig(FakeStore::new(0), 10, LIMITS);
+    let soon = Instant::now() + Duration::from_millis(450);
+    let stuck = submit(&rig, &["evt_1"]).await.remove(0);
+    let verdict = rig.recorder.record(event("evt_2"), None, soon).await;
+    assert!(matches!(verdict, Err(Rejection::Late)), "{verdict:?}");
+    rig.store.permission.add_permits(10);
+    assert!(stuck.await.expect("no panic").is_ok());
+    rig.recorder.record(event("evt_3"), None, later()).await.expect("recorded");
+    assert!(!rig.store.batches().concat().contains(&"evt_2".to_owned()));
+}
+
+#[tokio::test]
+async fn a_caller_who_hangs_up_does_not_stop_the_commit() {
+    let rig = rig(FakeStore::new(0), 10, LIMITS);
+    for request in submit(&rig, &["evt_1", "evt_2"]).await {
+        request.abort();
+        assert!(request.await.is_err_and(|error| error.is_cancelled()));
+    }
+    rig.store.permission.add_permits(10);
+    drop(rig.recorder);
+    rig.tasks.close();
+    rig.tasks.wait().await;
+    assert_eq!(rig.store.batches().concat(), ["evt_1", "evt_2"]);
+}
+
+#[tokio::test]
+async fn an_unreachable_store_refuses_all_and_is_not_asked_row_by_row() {
+    let unavailable = || StoreError::Unavailable("gone".into());
+    let rig = rig(FakeStore { failure: Some(unavailable), ..FakeStore::new(0) }, 10, LIMITS);
+    let waiting = submit(&rig, &["evt_1", "evt_2", "evt_3"]).await;
+    // Enough for the two batches that there can be, not for row by row.
+    rig.store.permission.add_permits(2);
+    for request in waiting {
+        assert!(matches!(request.await.expect("no panic"), Err(Rejection::NotRecorded)));
+    }
+    assert!(!rig.broken.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_broken_store_is_reported() {
+    let broken = || StoreError::Broken("disk I/O error".into());
+    let rig = rig(FakeStore { failure: Some(broken), ..FakeStore::new(1) }, 10, LIMITS);
+    let verdict = rig.recorder.record(event("evt_1"), None, later()).await;
+    assert!(matches!(verdict, Err(Rejection::NotRecorded)));
+    assert!(rig.broken.is_cancelled());
+}
