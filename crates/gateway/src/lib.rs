@@ -1,1 +1,48 @@
-//! x
+//! The gateway: configuration, wiring, subcommands. It knows every other crate, and none knows it.
+
+mod cli;
+mod config;
+mod development;
+mod events;
+mod exit;
+mod logging;
+mod migrate;
+mod providers;
+mod serve;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use config::{Config, Problem};
+
+use cli::{Cli, Command, ConfigCommand, EventsCommand};
+use exit::Exit;
+
+/// Runs the command line of this process.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    logging::start(&cli.log);
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => exit.report(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Exit> {
+    let load = || config::load(cli.config.as_deref()).map_err(Exit::Config);
+    match cli.command {
+        Command::Serve(arguments) => in_runtime(serve::serve(load()?, arguments)),
+        Command::Migrate => in_runtime(migrate::migrate(load()?)),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), json),
+        Command::Events(EventsCommand::List { limit, json }) => in_runtime(events::list(load()?, limit, json)),
+        Command::Events(EventsCommand::Show { id, raw, json }) => in_runtime(events::show(load()?, id, raw, json)),
+    }
+}
+
+fn in_runtime(task: impl Future<Output = Result<(), Exit>>) -> Result<(), Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Exit::failed)?;
+    runtime.block_on(task)
+}

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The one binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hookfast::run()
+}

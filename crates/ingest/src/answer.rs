@@ -7,7 +7,7 @@ use hookfast_webhook::{Answer, Refusal, RequestId};
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
-use serde_json::json;
+use serde::Serialize;
 
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
@@ -154,12 +154,21 @@ pub(crate) fn rejected(rejection: &Rejection, id: RequestId) -> HttpResponse {
     response
 }
 
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    request_id: String,
+}
+
 pub(crate) fn problem(status: StatusCode, detail: &str, id: RequestId) -> HttpResponse {
     let title = status.canonical_reason().unwrap_or("Error");
-    let body = json!({
-        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail, "request_id": id.to_string(),
-    });
-    let mut response = Response::new(Full::from(body.to_string()));
+    let body = Problem { kind: "about:blank", title, status: status.as_u16(), detail, request_id: id.to_string() };
+    let body = serde_json::to_vec(&body).expect("text and numbers become JSON");
+    let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -138,7 +138,7 @@ pub struct DedupeKey(String);
 impl DedupeKey {
     /// Takes the provider's key as it is, or its hash if it is too long or not printable.
     pub fn new(text: String) -> Self {
-        if text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control) {
+        if text.len() <= MAX_TEXT_BYTES && !text.chars().any(is_unprintable) {
             Self(text)
         } else {
             Self(format!("sha256:{}", signature::sha256_hex(text.as_bytes())))
@@ -161,8 +161,8 @@ impl Label {
         if text.len() > MAX_TEXT_BYTES {
             text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         }
-        if text.chars().any(char::is_control) {
-            text = text.replace(char::is_control, "\u{fffd}");
+        if text.chars().any(is_unprintable) {
+            text = text.replace(is_unprintable, "\u{fffd}");
             text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         }
         Self(text)
@@ -172,6 +172,12 @@ impl Label {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Control characters, and those that turn the direction of writing: both can make a log or a page show what is not there.
+fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -192,6 +198,7 @@ mod tests {
     fn a_label_is_short_and_printable_whatever_came() {
         assert_eq!(Label::new("invoice.paid".into()).as_str(), "invoice.paid");
         assert_eq!(Label::new("a\0\x1b[31m\nb".into()).as_str(), "a\u{fffd}\u{fffd}[31m\u{fffd}b");
+        assert_eq!(Label::new("a\u{202e}b".into()).as_str(), "a\u{fffd}b");
         assert!(Label::new("é".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
         assert!(Label::new("\n".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
     }

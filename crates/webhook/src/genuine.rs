@@ -52,9 +52,9 @@ impl Genuine {
         (events, problem)
     }
 
-    /// The request that was verified.
-    pub fn request(&self) -> &Request {
-        &self.request
+    /// Why it is genuine.
+    pub fn proof(&self) -> Proof {
+        self.proof
     }
 
     /// What the provider finds in the request.

@@ -64,8 +64,7 @@ impl Provider for Stripe {
     }
 
     fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable> {
-        let envelope: Envelope<'_> =
-            serde_json::from_slice(&request.body).map_err(|error| Unreadable(error.to_string()))?;
+        let envelope: Envelope<'_> = serde_json::from_slice(&request.body).map_err(|error| unreadable(&error))?;
         if envelope.id.is_empty() {
             return Err(Unreadable("`id` is empty".into()));
         }
@@ -122,6 +121,13 @@ struct Envelope<'a> {
     context: Option<&'a RawValue>,
     #[serde(borrow)]
     created: Option<&'a RawValue>,
+}
+
+/// The place and not the parser's words, which quote the payload.
+fn unreadable(error: &serde_json::Error) -> Unreadable {
+    let problem =
+        if error.is_data() { "`id` or `type` is missing, doubled or not text" } else { "the body is not JSON" };
+    Unreadable(format!("{problem} (line {}, column {})", error.line(), error.column()))
 }
 
 fn text(value: &RawValue) -> Option<String> {

@@ -59,3 +59,9 @@ fn a_timestamp_far_off_either_way_is_judged_without_overflow() {
     assert!(matches!(judge(-1), Err(Refusal::Stale { .. })));
     assert!(judge(i64::MAX).is_ok(), "as in Stripe's packages, only age counts");
 }
+
+#[test]
+fn the_reason_for_unreadability_quotes_nothing_of_the_payload() {
+    let problem = read(r#"{"id":{"canary":1},"type":"canary"}"#).expect_err("unreadable").to_string();
+    assert!(problem.contains("`id`") && !problem.contains("canary"), "{problem}");
+}

@@ -129,7 +129,7 @@ fn addresses(process: &mut Child, log: &Path) -> (SocketAddr, SocketAddr) {
             }
         }
     });
-    let mut next = || {
+    let next = || {
         receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| {
             panic!("hookfast did not start: {}", fs::read_to_string(log).unwrap_or_default());
         })

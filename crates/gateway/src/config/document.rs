@@ -1,0 +1,144 @@
+//! The file and the variables as one document of values, each of which knows where it stands.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use super::Problem;
+use crate::providers::BUILTIN;
+
+/// Variables that are flags of the command line.
+const FLAGS: [&str; 3] = ["HOOKFAST_CONFIG", "HOOKFAST_LOG", "HOOKFAST_LOG_FORMAT"];
+
+pub(super) struct Document {
+    name: String,
+    root: Table,
+    /// Where each key stands: a line, or a variable.
+    origins: BTreeMap<String, String>,
+    /// Everything wrong so far.
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Document {
+    /// A file with the variables over it.
+    pub(super) fn read(file: &Path, variables: impl Iterator<Item = (String, String)>) -> Result<Self, Vec<Problem>> {
+        let name = file.display().to_string();
+        let problem = |origin, problem| vec![Problem { origin, key: String::new(), problem }];
+        let text =
+            fs::read_to_string(file).map_err(|error| problem(name.clone(), format!("cannot be read: {error}")))?;
+        Self::parse(&name, &text, variables)
+    }
+
+    pub(super) fn parse(
+        name: &str,
+        text: &str,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, Vec<Problem>> {
+        let broken = |error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| line_at(text, span.start));
+            let problem = format!("this is not TOML: {}", error.message());
+            vec![Problem { origin: format!("{name}:{line}"), key: String::new(), problem }]
+        };
+        let spans = DeTable::parse(text).map_err(broken)?;
+        let root = text.parse().map_err(broken)?;
+        let mut document = Self { name: name.into(), root, origins: BTreeMap::new(), problems: Vec::new() };
+        document.note_lines(spans.get_ref(), "", text);
+        document.overlay(variables);
+        Ok(document)
+    }
+
+    /// What there is without a file: one source for each provider.
+    pub(super) fn for_development(variables: impl Iterator<Item = (String, String)>) -> Result<Self, Vec<Problem>> {
+        let source = |name: &str| format!("[sources.{name}]\nprovider = \"{name}\"\n");
+        let text: String = BUILTIN.iter().map(|builtin| source(builtin.name)).collect();
+        Self::parse("the defaults", &text, variables)
+    }
+
+    fn note_lines(&mut self, table: &DeTable<'_>, prefix: &str, text: &str) {
+        for (key, value) in table {
+            let path = format!("{prefix}{}", key.get_ref());
+            self.origins.insert(path.clone(), format!("{}:{}", self.name, line_at(text, key.span().start)));
+            if let DeValue::Table(inner) = value.get_ref() {
+                self.note_lines(inner, &format!("{path}."), text);
+            }
+        }
+    }
+
+    /// `HOOKFAST_INGEST__LISTEN` is `listen` in `[ingest]`.
+    fn overlay(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        for (name, text) in variables {
+            let Some(path) = name.strip_prefix("HOOKFAST_").filter(|_| !FLAGS.contains(&name.as_str())) else {
+                continue;
+            };
+            let path: Vec<String> = path.split("__").map(str::to_lowercase).collect();
+            self.origins.insert(path.join("."), format!("the variable {name}"));
+            if insert(&mut self.root, &path, value_of(&text)).is_none() {
+                self.problem(&path.join("."), "is a section above a value that was set already".into());
+            }
+        }
+    }
+
+    /// Takes a section out of the document. What is not a section is a problem.
+    pub(super) fn take(&mut self, key: &str) -> Table {
+        match self.root.remove(key) {
+            None => Table::new(),
+            Some(Value::Table(table)) => table,
+            Some(_) => {
+                self.problem(key, format!("must be a section: write `[{key}]` and its keys below"));
+                Table::new()
+            }
+        }
+    }
+
+    /// What nobody took is unknown.
+    pub(super) fn finish(&mut self) {
+        for key in std::mem::take(&mut self.root).keys() {
+            self.problem(key, format!("there is no such section; there is: {}", super::sections::SECTIONS.join(", ")));
+        }
+    }
+
+    /// Notes a problem with a key.
+    pub(super) fn problem(&mut self, key: &str, problem: String) {
+        let origin = self.origin(key);
+        self.problems.push(Problem { origin, key: key.into(), problem });
+    }
+
+    /// Where a key stands, or the section it would stand in.
+    fn origin(&self, key: &str) -> String {
+        let mut key = key;
+        loop {
+            match (self.origins.get(key), key.rsplit_once('.')) {
+                (Some(origin), _) => return origin.clone(),
+                (None, Some((parent, _))) => key = parent,
+                (None, None) => return self.name.clone(),
+            }
+        }
+    }
+}
+
+fn line_at(text: &str, place: usize) -> usize {
+    text.bytes().take(place).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// A variable is written as in the file; what is no TOML value there is plain text.
+fn value_of(text: &str) -> Value {
+    let parsed = format!("value = {text}").parse::<Table>().ok().filter(|table| table.len() == 1);
+    parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| text.into())
+}
+
+fn insert(table: &mut Table, path: &[String], value: Value) -> Option<()> {
+    match path {
+        [] => None,
+        [key] => {
+            table.insert(key.clone(), value);
+            Some(())
+        }
+        [key, rest @ ..] => {
+            let inner = table.entry(key.clone()).or_insert_with(|| Table::new().into()).as_table_mut()?;
+            insert(inner, rest, value)
+        }
+    }
+}

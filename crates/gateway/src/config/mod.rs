@@ -1,0 +1,128 @@
+//! The configuration: one file, overridden by `HOOKFAST_…` variables, read once at start, all problems said at once.
+//!
+//! `deploy/hookfast.toml` documents every key and holds every default; tests compare it with the code.
+
+mod document;
+pub(crate) mod parse;
+mod sections;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hookfast_ingest::{SourceLimits, Subscription};
+use hookfast_webhook::{Provider, Secrets, SourceName};
+use serde_json::json;
+
+use crate::development::DevelopmentSecrets;
+use crate::exit::Exit;
+use document::Document;
+
+const DEFAULT_FILE: &str = "hookfast.toml";
+
+/// Everything that can be set, checked.
+#[derive(Debug)]
+pub struct Config {
+    /// Where providers post.
+    pub ingest_listen: SocketAddr,
+    /// How they are received.
+    pub ingest: hookfast_ingest::Config,
+    /// Where operators look.
+    pub admin_listen: SocketAddr,
+    /// Where events are kept.
+    pub store: hookfast_store::Config,
+    /// The endpoints.
+    pub sources: BTreeMap<SourceName, SourceConfig>,
+    /// The handlers that get jobs.
+    pub handlers: Vec<Subscription>,
+    /// The file with the secrets that were made up, if any were.
+    pub development_secrets: Option<PathBuf>,
+}
+
+/// One endpoint.
+pub struct SourceConfig {
+    /// The provider, with this source's settings.
+    pub provider: Arc<dyn Provider>,
+    /// The secrets of which any may match.
+    pub secrets: Secrets,
+    /// The limits.
+    pub limits: SourceLimits,
+}
+
+impl fmt::Debug for SourceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { provider, secrets, limits } = self;
+        f.debug_struct("SourceConfig")
+            .field("provider", &provider.name())
+            .field("secrets", secrets)
+            .field("limits", limits)
+            .finish()
+    }
+}
+
+/// Something wrong with the configuration: where, what, and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file and line, or the variable.
+    pub origin: String,
+    /// The key, such as `ingest.listen`.
+    pub key: String,
+    /// What is wrong and what is allowed.
+    pub problem: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.key.is_empty() {
+            write!(f, "`{}`: ", self.key)?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+/// Loads the file that was named, or the one in this folder, or the defaults for development.
+pub(crate) fn load(file: Option<&Path>) -> Result<Config, Vec<Problem>> {
+    let variables = std::env::vars().filter(|(name, _)| name.starts_with("HOOKFAST_"));
+    match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
+        Some(file) => read(Document::read(file, variables)?, None),
+        None => {
+            let document = Document::for_development(variables)?;
+            read(document, Some(DevelopmentSecrets::open))
+        }
+    }
+}
+
+type OpenDevelopmentSecrets = fn(&Path) -> Result<DevelopmentSecrets, String>;
+
+fn read(mut document: Document, development: Option<OpenDevelopmentSecrets>) -> Result<Config, Vec<Problem>> {
+    let config = sections::read(&mut document, development);
+    document.finish();
+    match config {
+        Some(config) if document.problems.is_empty() => Ok(config),
+        _ => Err(document.problems),
+    }
+}
+
+/// `hookfast config check`
+pub(crate) fn check(file: Option<&Path>, as_json: bool) -> Result<(), Exit> {
+    let loaded = load(file);
+    if as_json {
+        let problems = loaded.as_ref().err().map_or(&[][..], Vec::as_slice);
+        let problems: Vec<_> = problems
+            .iter()
+            .map(|problem| json!({"origin": problem.origin, "key": problem.key, "problem": problem.problem}))
+            .collect();
+        println!("{}", json!({"ok": loaded.is_ok(), "problems": problems}));
+    }
+    let config = loaded.map_err(Exit::Config)?;
+    if !as_json {
+        println!("The configuration is fine: {} sources, {} handlers.", config.sources.len(), config.handlers.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! How the program ends when it does not end well: one sentence for people, one number for scripts.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use hookfast_store::{OpenError, StoreError};
+
+use crate::Problem;
+
+/// The ways to fail. The numbers are part of the public surface.
+#[derive(Debug)]
+pub(crate) enum Exit {
+    /// It was tried and did not work, and the words say why.
+    Failed(String),
+    /// The answer is no, and was printed already.
+    No,
+    /// The configuration or the command line is wrong.
+    Config(Vec<Problem>),
+    /// What was asked for does not exist.
+    NotFound(String),
+    /// A server does not answer.
+    Unreachable(String),
+}
+
+impl Exit {
+    pub(crate) fn failed(problem: impl Display) -> Self {
+        Self::Failed(problem.to_string())
+    }
+
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Failed(problem) => say(&problem, 1),
+            Self::No => ExitCode::from(1),
+            Self::Config(problems) => {
+                let count = problems.len();
+                eprintln!("error: the configuration has {count} problem{}:", if count == 1 { "" } else { "s" });
+                for problem in problems {
+                    eprintln!("  {problem}");
+                }
+                ExitCode::from(2)
+            }
+            Self::NotFound(problem) => say(&problem, 3),
+            Self::Unreachable(problem) => say(&problem, 5),
+        }
+    }
+}
+
+fn say(problem: &str, code: u8) -> ExitCode {
+    eprintln!("error: {problem}");
+    ExitCode::from(code)
+}
+
+impl From<OpenError> for Exit {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Unreachable { .. } => Self::Unreachable(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Exit {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => Self::Unreachable(error.to_string()),
+            StoreError::Rejected(_) | StoreError::Broken(_) => Self::Failed(error.to_string()),
+        }
+    }
+}

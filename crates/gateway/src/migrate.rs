@@ -1,0 +1,13 @@
+//! `hookfast migrate`
+
+use hookfast_store::{Migrate, open};
+
+use crate::Config;
+use crate::exit::Exit;
+
+pub(crate) async fn migrate(config: Config) -> Result<(), Exit> {
+    let store = open(&config.store, Migrate::Run).await?;
+    store.close().await;
+    println!("The tables are up to date.");
+    Ok(())
+}

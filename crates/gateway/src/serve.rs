@@ -1,0 +1,191 @@
+//! `hookfast serve`: everything in one process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookfast_ingest::{Ingest, Source};
+use hookfast_store::{Migrate, StoreUrl, open};
+use hookfast_webhook::{Clock, Request, SystemClock};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::Config;
+use crate::cli::ServeArguments;
+use crate::exit::Exit;
+
+/// File descriptors that are not connections: databases, listeners, logs.
+const OTHER_FILES: u64 = 128;
+
+pub(crate) async fn serve(mut config: Config, arguments: ServeArguments) -> Result<(), Exit> {
+    let mut signals = Signals::listen()?;
+    let metrics = install_metrics()?;
+    config.ingest.connections = connections_within_limits(config.ingest.connections);
+    let migrate = if arguments.migrate { Migrate::Run } else { Migrate::IfEmbedded };
+    let store = open(&config.store, migrate).await?;
+    let ingest_listener = bind(config.ingest_listen, "ingest").await?;
+    let admin_listener = bind(config.admin_listen, "admin").await?;
+
+    let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
+    let address = ingest_listener.local_addr().map_err(Exit::failed)?;
+    let greeting = Greeting::of(&config, address, admin.address);
+    let sources = config
+        .sources
+        .into_iter()
+        .map(|(name, source)| Source::new(name, source.provider, source.secrets, source.limits));
+    let ingest = Ingest::start(
+        ingest_listener,
+        config.ingest,
+        sources.collect(),
+        config.handlers,
+        &store,
+        Arc::new(SystemClock),
+    )
+    .map_err(Exit::failed)?;
+    greeting.print();
+
+    let upkeep = tokio::spawn(keep_metrics_small(metrics));
+    let store_broken = ingest.store_broken.clone();
+    let broken = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "shutting down: finishing what was accepted");
+            false
+        }
+        () = store_broken.cancelled() => true,
+    };
+    tokio::spawn(async move {
+        signals.next().await;
+        tracing::warn!("ended by a second signal");
+        std::process::exit(130);
+    });
+    ingest.shut_down().await;
+    upkeep.abort();
+    admin.shut_down();
+    store.close().await;
+    if broken {
+        let problem = "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again";
+        return Err(Exit::failed(problem));
+    }
+    tracing::info!("shut down: everything that was accepted is recorded");
+    Ok(())
+}
+
+async fn bind(address: SocketAddr, section: &str) -> Result<TcpListener, Exit> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Exit::Failed(format!(
+            "cannot listen on {address}: {error}. Choose another address with `listen` in `[{section}]`"
+        ))
+    })
+}
+
+/// More connections than files may be open would make accepting fail; fewer is a clear answer.
+fn connections_within_limits(wanted: usize) -> usize {
+    let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(1024);
+    let possible = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX).max(1);
+    if possible < wanted {
+        tracing::warn!(files, "only {possible} connections are possible, not {wanted}: raise the limit of open files");
+    }
+    wanted.min(possible)
+}
+
+fn install_metrics() -> Result<PrometheusHandle, Exit> {
+    const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+    const BYTES: [f64; 8] = [256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
+    const EVENTS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_bytes".into()), &BYTES))
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_events".into()), &EVENTS))
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(Exit::failed)?;
+    hookfast_ingest::describe_metrics();
+    Ok(handle)
+}
+
+/// Histograms collect what was observed until somebody does this.
+async fn keep_metrics_small(metrics: PrometheusHandle) {
+    let mut timer = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        timer.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Exit> {
+        let listen = |kind| signal(kind).map_err(Exit::failed);
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// What `serve` says when it is ready.
+struct Greeting {
+    lines: Vec<String>,
+}
+
+impl Greeting {
+    fn of(config: &Config, ingest: SocketAddr, admin: SocketAddr) -> Self {
+        let mut lines = vec![
+            format!("Hookfast {} is ready.", env!("CARGO_PKG_VERSION")),
+            format!("  ingest  http://{ingest}/webhooks/{{source}}"),
+            format!("  admin   http://{admin}/metrics"),
+            format!("  store   {}", describe(&config.store.url)),
+        ];
+        if config.sources.is_empty() {
+            lines.push("  There is no source yet: add a section `[sources.NAME]` to the configuration.".into());
+        }
+        if let Some(file) = &config.development_secrets {
+            for (name, source) in &config.sources {
+                let endpoint = format!("http://{ingest}/webhooks/{name}");
+                tracing::warn!(
+                    %endpoint, secret = %name, file = %file.display(),
+                    "no configuration file: this source uses a development secret. For real traffic write a hookfast.toml"
+                );
+                if let Some(secret) = source.secrets.iter().next() {
+                    let now = SystemClock.now();
+                    let serial = u64::try_from(now.unix_timestamp()).unwrap_or_default();
+                    lines.push(format!("\nTry the source `{name}` (the signature is good for five minutes):\n"));
+                    lines.push(format!("  {}", curl(&source.provider.sample(&endpoint, secret, now, serial))));
+                }
+            }
+            lines.push("\nThen look: hookfast events list".into());
+        }
+        Self { lines }
+    }
+
+    fn print(self) {
+        for line in self.lines {
+            println!("{line}");
+        }
+    }
+}
+
+fn describe(url: &StoreUrl) -> String {
+    match url {
+        StoreUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
+        StoreUrl::Postgres(options) => format!("postgres at {}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+/// A request as a command. Samples hold no quotes of the kind that a shell would end at.
+fn curl(request: &Request) -> String {
+    let headers = request
+        .headers
+        .iter()
+        .map(|(name, value)| format!("-H '{name}: {}' ", String::from_utf8_lossy(value.as_bytes())));
+    let body = String::from_utf8_lossy(&request.body);
+    format!("curl -i {} {}--data-binary '{body}'", request.url, headers.collect::<String>())
+}
