@@ -1,4 +1,48 @@
 //! The real binary over HTTP, on both databases.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+/// Runs each test on SQLite and on Postgres.
+macro_rules! on_both {
+    ($($test:ident)*) => {
+        mod sqlite {
+            $(#[test]
+            fn $test() {
+                super::$test(hookfast_harness::Database::Sqlite);
+            })*
+        }
+
+        mod postgres {
+            $(#[test]
+            fn $test() {
+                super::$test(hookfast_harness::Database::Postgres);
+            })*
+        }
+    };
+}
+
+mod commands;
+mod crash;
+mod database;
+mod development;
+mod duplicates;
+mod load;
+mod overload;
 mod receive;
+mod refuse;
+mod shutdown;
+mod slow;
+mod start;
+mod verify;
+
+use hookfast_harness::{Database, Setup};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_hookfast");
+
+/// A gateway whose answers may take as long as a busy machine needs. Tests about deadlines set their own.
+fn patient(database: Database) -> Setup {
+    setup(database).ingest("answer_deadline = \"20s\"")
+}
+
+fn setup(database: Database) -> Setup {
+    Setup::new(BINARY, database)
+}

@@ -1,4 +1,4 @@
-//! Development secrets: made for whoever starts without a configuration, and kept, so that a restart has the same.
+//! Development secrets: made for whoever serves without a configuration, and kept, so that a restart has the same.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -6,20 +6,54 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
-use hookfast_webhook::Secret;
+use hookfast_store::StoreUrl;
+use hookfast_webhook::{Secret, Secrets, SourceName};
 
+use crate::Config;
 use crate::providers::Builtin;
 
-/// The file beside the database that keeps development secrets, one line for each source.
-#[derive(Debug, Clone)]
-pub(crate) struct DevelopmentSecrets {
+/// What was made up.
+pub(crate) struct Development {
+    /// The file that keeps the secrets.
+    pub(crate) file: PathBuf,
+    /// The sources that have theirs from there.
+    pub(crate) sources: Vec<SourceName>,
+}
+
+/// Gives each source without a secret one from the file beside the database. Such sources exist only where there is no
+/// configuration file.
+pub(crate) fn supply_secrets(config: &mut Config) -> Result<Option<Development>, String> {
+    let folder = folder_of(&config.store.url);
+    let mut lacking = config.sources.iter_mut().filter(|(_, source)| source.secrets.is_empty()).peekable();
+    if lacking.peek().is_none() {
+        return Ok(None);
+    }
+    let mut file = SecretsFile::open(&folder)?;
+    let mut sources = Vec::new();
+    for (name, source) in lacking {
+        let secret = file.secret_of(name.as_str(), Builtin::find(source.provider.name())?)?;
+        source.secrets = Secrets::new(vec![secret]);
+        sources.push(name.clone());
+    }
+    Ok(Some(Development { file: file.path, sources }))
+}
+
+fn folder_of(url: &StoreUrl) -> PathBuf {
+    match url {
+        StoreUrl::Sqlite(path) => path.parent().map(Path::to_owned).unwrap_or_default(),
+        StoreUrl::Postgres(_) => PathBuf::new(),
+    }
+}
+
+/// One line for each source.
+struct SecretsFile {
     path: PathBuf,
     secrets: toml::Table,
 }
 
-impl DevelopmentSecrets {
+impl SecretsFile {
     /// Reads the file if it is there.
-    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
+    fn open(folder: &Path) -> Result<Self, String> {
         let path = folder.join("hookfast.dev-secrets.toml");
         let secrets = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => toml::Table::new(),
@@ -32,13 +66,8 @@ impl DevelopmentSecrets {
         Ok(Self { path, secrets })
     }
 
-    /// Where they are kept.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The secret of a source; a new one is written down before it is used.
-    pub(crate) fn secret_of(&mut self, source: &str, provider: &Builtin) -> Result<Secret, String> {
+    fn secret_of(&mut self, source: &str, provider: &Builtin) -> Result<Secret, String> {
         if !self.secrets.contains_key(source) {
             let mut random = [0; 24];
             getrandom::fill(&mut random).map_err(|error| format!("the system gives no random numbers: {error}"))?;

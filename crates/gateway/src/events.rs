@@ -84,7 +84,8 @@ fn print_event(event: &StoredEvent, jobs: &[JobSummary]) {
     for job in jobs {
         line("job", &format!("{} is {}, {} attempts", job.handler, job.state, job.attempts));
     }
-    println!("\n{} {}", event.method, event.url);
+    // Whoever sent it wrote the query, and this is a terminal.
+    println!("\n{} {}", event.method, event.url.escape_default());
     for (name, value) in event.headers.iter() {
         println!("{name}: {}", value.escape_ascii());
     }

@@ -1,18 +1,20 @@
 //! `hookfast serve`: everything in one process.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_ingest::{Ingest, Source};
 use hookfast_store::{Migrate, StoreUrl, open};
-use hookfast_webhook::{Clock, Request, SystemClock};
+use hookfast_webhook::{Clock, Request, SourceName, SystemClock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::Config;
 use crate::cli::ServeArguments;
+use crate::development::{Development, supply_secrets};
 use crate::exit::Exit;
 
 /// File descriptors that are not connections: databases, listeners, logs.
@@ -22,6 +24,7 @@ pub(crate) async fn serve(mut config: Config, arguments: ServeArguments) -> Resu
     let mut signals = Signals::listen()?;
     let metrics = install_metrics()?;
     config.ingest.connections = connections_within_limits(config.ingest.connections);
+    let development = supply_secrets(&mut config).map_err(Exit::Failed)?;
     let migrate = if arguments.migrate { Migrate::Run } else { Migrate::IfEmbedded };
     let store = open(&config.store, migrate).await?;
     let ingest_listener = bind(config.ingest_listen, "ingest").await?;
@@ -29,7 +32,7 @@ pub(crate) async fn serve(mut config: Config, arguments: ServeArguments) -> Resu
 
     let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
     let address = ingest_listener.local_addr().map_err(Exit::failed)?;
-    let greeting = Greeting::of(&config, address, admin.address);
+    let greeting = Greeting::of(&config, development.as_ref(), address, admin.address);
     let sources = config
         .sources
         .into_iter()
@@ -137,7 +140,7 @@ struct Greeting {
 }
 
 impl Greeting {
-    fn of(config: &Config, ingest: SocketAddr, admin: SocketAddr) -> Self {
+    fn of(config: &Config, development: Option<&Development>, ingest: SocketAddr, admin: SocketAddr) -> Self {
         let mut lines = vec![
             format!("Hookfast {} is ready.", env!("CARGO_PKG_VERSION")),
             format!("  ingest  http://{ingest}/webhooks/{{source}}"),
@@ -147,29 +150,20 @@ impl Greeting {
         if config.sources.is_empty() {
             lines.push("  There is no source yet: add a section `[sources.NAME]` to the configuration.".into());
         }
-        if let Some(file) = &config.development_secrets {
-            for (name, source) in &config.sources {
-                let endpoint = format!("http://{ingest}/webhooks/{name}");
-                tracing::warn!(
-                    %endpoint, secret = %name, file = %file.display(),
-                    "no configuration file: this source uses a development secret. For real traffic write a hookfast.toml"
-                );
-                if let Some(secret) = source.secrets.iter().next() {
-                    let now = SystemClock.now();
-                    let serial = u64::try_from(now.unix_timestamp()).unwrap_or_default();
-                    lines.push(format!("\nTry the source `{name}` (the signature is good for five minutes):\n"));
-                    lines.push(format!("  {}", curl(&source.provider.sample(&endpoint, secret, now, serial))));
-                }
-            }
+        if let Some(development) = development {
+            lines.extend(development.sources.iter().map(|name| try_out(config, name, ingest)));
             lines.push("\nThen look: hookfast events list".into());
+            tracing::warn!(
+                file = %development.file.display(),
+                "no configuration file: the sources have development secrets. For real traffic write a hookfast.toml"
+            );
         }
         Self { lines }
     }
 
+    /// Nobody may be reading, and that is no reason to end: `println!` would.
     fn print(self) {
-        for line in self.lines {
-            println!("{line}");
-        }
+        let _ = writeln!(std::io::stdout(), "{}", self.lines.join("\n"));
     }
 }
 
@@ -178,6 +172,16 @@ fn describe(url: &StoreUrl) -> String {
         StoreUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
         StoreUrl::Postgres(options) => format!("postgres at {}:{}", options.get_host(), options.get_port()),
     }
+}
+
+/// A signed request to send by hand.
+fn try_out(config: &Config, name: &SourceName, ingest: SocketAddr) -> String {
+    let source = &config.sources[name];
+    let secret = source.secrets.iter().next().expect("it was supplied just before");
+    let now = SystemClock.now();
+    let serial = u64::try_from(now.unix_timestamp()).unwrap_or_default();
+    let sample = source.provider.sample(&format!("http://{ingest}/webhooks/{name}"), secret, now, serial);
+    format!("\nTry the source `{name}` (the signature is good for five minutes):\n\n  {}", curl(&sample))
 }
 
 /// A request as a command. Samples hold no quotes of the kind that a shell would end at.

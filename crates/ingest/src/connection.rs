@@ -16,27 +16,40 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(crate) struct Patience {
     /// From the first byte of a request to the end of its head.
     pub(crate) head: Duration,
-    /// Before the first byte of a request, and for reading our answer.
+    /// Between two bytes of a head or before its first, and for reading our answer.
     pub(crate) idle: Duration,
 }
 
 /// Whether a request is being worked on; then it has deadlines of its own.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Busy(Arc<AtomicBool>);
+pub(crate) struct Busy(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    busy: AtomicBool,
+    /// A request may come and go between two reads, so this is kept until the next one.
+    head_ended: AtomicBool,
+}
 
 impl Busy {
     /// A request has its head.
     pub(crate) fn begin(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.busy.store(true, Ordering::Relaxed);
+        self.0.head_ended.store(true, Ordering::Relaxed);
     }
 
     /// A request has its answer.
     pub(crate) fn end(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.busy.store(false, Ordering::Relaxed);
     }
 
     fn is_busy(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.busy.load(Ordering::Relaxed)
+    }
+
+    /// Whether a head has ended since this was asked last.
+    fn take_head_ended(&self) -> bool {
+        self.0.head_ended.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -65,8 +78,9 @@ impl AsyncRead for ImpatientStream {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let busy = this.busy.is_busy();
-        if busy {
+        if this.busy.take_head_ended() {
             this.head_due = None;
+            this.read.stop();
         }
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
             Poll::Ready(done) => {
@@ -76,13 +90,21 @@ impl AsyncRead for ImpatientStream {
                 }
                 Poll::Ready(done)
             }
-            Poll::Pending if busy => {
-                this.read.stop();
-                Poll::Pending
-            }
             Poll::Pending => {
                 let (head_due, idle) = (this.head_due, this.patience.idle);
-                this.read.poll(context, || head_due.unwrap_or_else(|| Instant::now() + idle))
+                let due = || {
+                    let idle_due = Instant::now() + idle;
+                    head_due.map_or(idle_due, |head_due| head_due.min(idle_due))
+                };
+                // hyper reads ahead before it calls us, and then not again until there is a byte or the time is up. So
+                // the time may be up for a head that has ended since, and the next wait begins only now.
+                match this.read.poll(context, due) {
+                    Poll::Ready(_) if busy => {
+                        this.read.stop();
+                        this.read.poll(context, due)
+                    }
+                    waited => waited,
+                }
             }
         }
     }

@@ -70,7 +70,11 @@ pub(crate) fn check_host(head: &Parts) -> Result<(), Rejection> {
         let optional = head.version == Version::HTTP_10;
         return if optional { Ok(()) } else { Err(Rejection::BadRequest("There is no Host.")) };
     };
-    let host = Authority::try_from(host.as_bytes()).map_err(|_| Rejection::BadRequest("The Host is not a host."))?;
+    let not_a_host = Rejection::BadRequest("The Host is not a host.");
+    // An authority may also name a user, which a host must not.
+    let Some(host) = Authority::try_from(host.as_bytes()).ok().filter(|host| !host.as_str().contains('@')) else {
+        return Err(not_a_host);
+    };
     match head.uri.authority() {
         Some(other) if *other != host => Err(Rejection::BadRequest("The Host is not the one in the URL.")),
         _ => Ok(()),
@@ -100,6 +104,7 @@ mod tests {
         assert!(!check("/x", Version::HTTP_11, &["a.example", "a.example"]));
         assert!(!check("/x", Version::HTTP_11, &[""]));
         assert!(!check("/x", Version::HTTP_11, &["a.example/path"]));
+        assert!(!check("/x", Version::HTTP_11, &["a.example@b.example"]));
         assert!(!check("http://b.example/x", Version::HTTP_11, &["a.example"]));
     }
 }

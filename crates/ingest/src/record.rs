@@ -127,36 +127,36 @@ impl Committer {
         let now = Instant::now();
         batch.retain(|submission| submission.deadline > now);
 
-        let mut parts = vec![batch];
+        let mut parts = vec![Part::of(batch)];
         while let Some(part) = parts.pop() {
-            if part.is_empty() {
+            if part.waiting.is_empty() {
                 continue;
             }
-            match self.record(&part).await {
-                Ok(recorded) => reply_all(part, recorded),
-                Err(StoreError::Rejected(_)) if part.len() > 1 => parts.extend(split(part)),
-                Err(error) => self.refuse_all(part, &error),
+            match self.record(&part.events).await {
+                Ok(recorded) => part.reply(recorded),
+                Err(StoreError::Rejected(_)) if part.waiting.len() > 1 => parts.extend(part.split()),
+                Err(error) => self.refuse(part, &error),
             }
         }
     }
 
-    async fn record(&self, part: &[Submission]) -> Result<Vec<Recorded>, StoreError> {
-        let events: Vec<Routed> = part.iter().flat_map(|submission| submission.events.iter().cloned()).collect();
+    async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
         let start = Instant::now();
-        let recorded = self.store.record(&events).await?;
+        let recorded = self.store.record(events).await?;
         self.batch_events.record(events.len() as f64);
         self.duration.record(start.elapsed());
         Ok(recorded)
     }
 
-    fn refuse_all(&self, part: Vec<Submission>, error: &StoreError) {
-        tracing::error!(%error, requests = part.len(), "events could not be recorded; their senders are told to try again");
+    fn refuse(&self, part: Part, error: &StoreError) {
+        let requests = part.waiting.len();
+        tracing::error!(%error, requests, "events could not be recorded; their senders are told to try again");
         if matches!(error, StoreError::Broken(_)) {
             self.broken.cancel();
         }
-        for submission in part {
+        for waiting in part.waiting {
             // Nobody may be waiting any more.
-            let _ = submission.reply.send(Err(NotRecorded));
+            let _ = waiting.reply.send(Err(NotRecorded));
         }
     }
 }
@@ -167,17 +167,42 @@ impl Submission {
     }
 }
 
-fn split(mut part: Vec<Submission>) -> [Vec<Submission>; 2] {
-    let second = part.split_off(part.len() / 2);
-    [part, second]
+/// What is committed together: the events of several requests, and who waits for how many of them.
+struct Part {
+    events: Vec<Routed>,
+    waiting: Vec<Waiting>,
 }
 
-fn reply_all(part: Vec<Submission>, recorded: Vec<Recorded>) {
-    let mut recorded = recorded.into_iter();
-    for submission in part {
-        let outcome = recorded.by_ref().take(submission.events.len()).collect();
-        // Nobody may be waiting any more.
-        let _ = submission.reply.send(Ok(outcome));
+struct Waiting {
+    events: usize,
+    reply: oneshot::Sender<Result<Vec<Recorded>, NotRecorded>>,
+    _memory: MemoryShare,
+}
+
+impl Part {
+    fn of(batch: Vec<Submission>) -> Self {
+        let mut part = Self { events: Vec::with_capacity(batch.len()), waiting: Vec::with_capacity(batch.len()) };
+        for Submission { events, reply, _memory, .. } in batch {
+            part.waiting.push(Waiting { events: events.len(), reply, _memory });
+            part.events.extend(events);
+        }
+        part
+    }
+
+    fn split(mut self) -> [Self; 2] {
+        let waiting = self.waiting.split_off(self.waiting.len() / 2);
+        let kept = self.waiting.iter().map(|waiting| waiting.events).sum();
+        let events = self.events.split_off(kept);
+        [self, Self { events, waiting }]
+    }
+
+    fn reply(self, recorded: Vec<Recorded>) {
+        let mut recorded = recorded.into_iter();
+        for waiting in self.waiting {
+            let outcome = recorded.by_ref().take(waiting.events).collect();
+            // Nobody may be waiting any more.
+            let _ = waiting.reply.send(Ok(outcome));
+        }
     }
 }
 

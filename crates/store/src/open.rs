@@ -1,5 +1,6 @@
 //! From a URL to a store that is safe to use.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub struct Config {
 }
 
 /// A database that events can be stored in.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum StoreUrl {
     /// A file.
     Sqlite(PathBuf),
@@ -37,6 +38,16 @@ pub enum Migrate {
     IfEmbedded,
     /// Only say that they are missing.
     Never,
+}
+
+/// Without the password, which sqlx would print.
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => f.debug_tuple("Sqlite").field(path).finish(),
+            Self::Postgres(options) => f.debug_tuple("Postgres").field(&crate::postgres::name(options)).finish(),
+        }
+    }
 }
 
 impl FromStr for StoreUrl {
@@ -73,11 +84,13 @@ pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<dyn Store>, O
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn urls_name_a_file_or_a_server_and_nothing_else() {
-        assert!(matches!("sqlite:a/b.db".parse(), Ok(StoreUrl::Sqlite(path)) if path == PathBuf::from("a/b.db")));
+        assert!(matches!("sqlite:a/b.db".parse(), Ok(StoreUrl::Sqlite(path)) if path == Path::new("a/b.db")));
         assert!(matches!("postgres://u:p@h/d".parse(), Ok(StoreUrl::Postgres(_))));
         for bad in ["", "sqlite:", "sqlite::memory:", "sqlite:a?mode=ro", "mysql://h/d", "hookfast.db"] {
             assert!(bad.parse::<StoreUrl>().is_err(), "{bad}");

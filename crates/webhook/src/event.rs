@@ -174,10 +174,11 @@ impl Label {
     }
 }
 
-/// Control characters, and those that turn the direction of writing: both can make a log or a page show what is not there.
+/// Control characters, line separators, and what turns the direction of writing: all can make a log or a page show what
+/// is not there.
 fn is_unprintable(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -198,7 +199,7 @@ mod tests {
     fn a_label_is_short_and_printable_whatever_came() {
         assert_eq!(Label::new("invoice.paid".into()).as_str(), "invoice.paid");
         assert_eq!(Label::new("a\0\x1b[31m\nb".into()).as_str(), "a\u{fffd}\u{fffd}[31m\u{fffd}b");
-        assert_eq!(Label::new("a\u{202e}b".into()).as_str(), "a\u{fffd}b");
+        assert_eq!(Label::new("a\u{202e}b\u{2028}".into()).as_str(), "a\u{fffd}b\u{fffd}");
         assert!(Label::new("é".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
         assert!(Label::new("\n".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
     }

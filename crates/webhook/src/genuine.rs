@@ -79,7 +79,8 @@ fn event(reading: Reading, delivery: &Arc<Delivery>) -> Event {
         dedupe_key: DedupeKey::new(reading.dedupe_key),
         event_type: Label::new(reading.event_type),
         account: reading.account.map(Label::new),
-        occurred_at: reading.occurred_at,
+        // No event is older than our calendar, and Postgres takes no time before 4713 BC.
+        occurred_at: reading.occurred_at.filter(|time| time.year() > 0),
         body: reading.body,
         delivery: Arc::clone(delivery),
     }

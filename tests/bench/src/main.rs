@@ -1,2 +1,49 @@
-//! x
-fn main() {}
+//! Measures Hookfast. `tests/run bench ingest` builds everything, starts a private Postgres and runs this.
+//!
+//! Only ratios within one run mean anything: the load generator shares the machine with what it measures, and so do
+//! others. That is why the set-ups take turns, round after round.
+
+mod floor;
+mod ingest;
+mod load;
+mod requests;
+mod server;
+
+use clap::{Args, Parser};
+
+#[derive(Debug, Parser)]
+enum Command {
+    /// How many requests are received in a second, and how soon they are answered
+    Ingest(IngestArguments),
+    /// The server that only reads the body, on the same HTTP stack
+    Floor,
+}
+
+#[derive(Debug, Args)]
+struct IngestArguments {
+    /// Connections that send one request after the other
+    #[arg(long, default_value_t = 256)]
+    connections: usize,
+    /// The size of a body
+    #[arg(long, default_value_t = 1024)]
+    body_bytes: usize,
+    /// How long a set-up is measured in each round
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// How often each set-up has its turn
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Measure only set-ups whose name contains this, and the floor
+    #[arg(long)]
+    only: Option<String>,
+    /// Print one JSON object for each set-up
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Command::parse() {
+        Command::Ingest(arguments) => ingest::run(&arguments),
+        Command::Floor => floor::run(),
+    }
+}

@@ -1,7 +1,7 @@
 //! A blocking HTTP/1.1 client of a few lines, so that a test decides every byte it sends.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use hookfast_webhook::Request;
@@ -112,7 +112,44 @@ impl Client {
 
     /// Whether the gateway has closed the connection; waits for it.
     pub fn is_closed(&mut self) -> bool {
-        matches!(self.stream.fill_buf(), Ok([])) || self.stream.get_ref().peek(&mut [0]).is_err()
+        match self.stream.fill_buf() {
+            Ok(rest) => rest.is_empty(),
+            Err(error) => !is_timeout(&error),
+        }
+    }
+
+    /// Waits until the gateway has taken everything that was sent so far out of its socket.
+    pub fn wait_until_read(&self) {
+        eventually("the gateway reads what was sent", || !self.is_unread());
+    }
+
+    /// What the kernel says: bytes that we have not got across, or that the gateway has not fetched.
+    fn is_unread(&self) -> bool {
+        let stream = self.stream.get_ref();
+        let hex_port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.unwrap().port());
+        let (ours, theirs) = (hex_port(stream.local_addr()), hex_port(stream.peer_addr()));
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        table.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let between = |from: &str, to: &str| fields[1].ends_with(from) && fields[2].ends_with(to);
+            let (sent, received) = fields[4].split_once(':').unwrap_or_default();
+            let is_waiting = |bytes: &str| bytes.bytes().any(|digit| digit != b'0');
+            between(&ours, &theirs) && is_waiting(sent) || between(&theirs, &ours) && is_waiting(received)
+        })
+    }
+
+    /// Everything until the gateway closes the connection; waits for it.
+    pub fn read_rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        if let Err(error) = self.stream.read_to_end(&mut rest) {
+            assert!(!is_timeout(&error), "the gateway did not close the connection");
+        }
+        rest
+    }
+
+    /// Sends no more, but still reads.
+    pub fn finish_writing(&mut self) {
+        self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
     }
 
     fn line(&mut self) -> io::Result<String> {
@@ -122,6 +159,11 @@ impl Client {
         }
         Ok(line.trim_end().to_owned())
     }
+}
+
+/// Our own read time-out: the connection is still open.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// A request as bytes. The path is taken from the URL.

@@ -1,155 +1,32 @@
-//! The real binary, started in a folder of its own.
+//! The real binary at work.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::path::Path;
+use std::process::ExitStatus;
 
 use hookfast_store::{EventSummary, Migrate, Store, StoredEvent, open};
 use hookfast_webhook::EventId;
-use tempfile::TempDir;
 
-use crate::{Client, SECRET, Signal, fresh_database, signal};
-
-/// Which database a test runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Database {
-    /// A file beside the gateway.
-    Sqlite,
-    /// A new database on the private Postgres.
-    Postgres,
-}
-
-/// A gateway that is yet to start.
-#[derive(Debug)]
-pub struct Setup {
-    binary: PathBuf,
-    folder: TempDir,
-    store_url: String,
-    ingest: String,
-    source: String,
-    rest: String,
-    wrapper: Vec<String>,
-}
-
-impl Setup {
-    /// A gateway with the source `stripe` and the handler `ledger`. `binary` is `env!("CARGO_BIN_EXE_hookfast")`.
-    pub fn new(binary: &str, database: Database) -> Self {
-        let folder = tempfile::Builder::new().prefix("hookfast-test-").tempdir().expect("a temporary folder");
-        let store_url = match database {
-            Database::Sqlite => format!("sqlite:{}", folder.path().join("hookfast.db").display()),
-            Database::Postgres => fresh_database(),
-        };
-        let empty = String::new;
-        Self {
-            binary: binary.into(),
-            folder,
-            store_url,
-            ingest: empty(),
-            source: empty(),
-            rest: empty(),
-            wrapper: vec![],
-        }
-    }
-
-    /// Adds lines to the section `[ingest]`.
-    pub fn ingest(mut self, lines: &str) -> Self {
-        self.ingest += lines;
-        self.ingest += "\n";
-        self
-    }
-
-    /// Adds lines to the section `[sources.stripe]`.
-    pub fn source(mut self, lines: &str) -> Self {
-        self.source += lines;
-        self.source += "\n";
-        self
-    }
-
-    /// Adds whole sections.
-    pub fn sections(mut self, lines: &str) -> Self {
-        self.rest += lines;
-        self.rest += "\n";
-        self
-    }
-
-    /// Runs the binary under another program, such as `strace`.
-    pub fn under(mut self, wrapper: &[&str]) -> Self {
-        self.wrapper = wrapper.iter().map(ToString::to_string).collect();
-        self
-    }
-
-    /// The folder the gateway runs in.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// Starts it and waits until it is ready.
-    pub fn start(self) -> Gateway {
-        let config = format!(
-            "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n\
-             [sources.stripe]\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n{}\n[handlers.ledger]\n{}\n",
-            self.ingest, self.store_url, self.source, self.rest
-        );
-        fs::write(self.folder.path().join("hookfast.toml"), config).unwrap();
-        let (process, ingest, admin, log) = self.spawn();
-        Gateway { setup: self, process, ingest, admin, log }
-    }
-
-    fn spawn(&self) -> (Child, SocketAddr, SocketAddr, PathBuf) {
-        let mut words = self.wrapper.clone();
-        words.push(self.binary.display().to_string());
-        let log = self.folder.path().join("log.jsonl");
-        let mut process = Command::new(&words[0])
-            .args(&words[1..])
-            .args(["serve", "--migrate", "--log-format", "json"])
-            .current_dir(self.folder.path())
-            .env("HOOKFAST_LOG", "debug,sqlx=info")
-            .stdout(Stdio::piped())
-            .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).unwrap())
-            .spawn()
-            .expect("hookfast starts");
-        let (ingest, admin) = addresses(&mut process, &log);
-        (process, ingest, admin, log)
-    }
-}
-
-/// Reads the addresses that `serve` prints once it is ready.
-fn addresses(process: &mut Child, log: &Path) -> (SocketAddr, SocketAddr) {
-    let (sender, receiver) = mpsc::channel();
-    let output = process.stdout.take().expect("piped");
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()?.parse().ok());
-            if let Some(address) = address {
-                let _ = sender.send(address);
-            }
-        }
-    });
-    let next = || {
-        receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| {
-            panic!("hookfast did not start: {}", fs::read_to_string(log).unwrap_or_default());
-        })
-    };
-    (next(), next())
-}
+use crate::setup::Started;
+use crate::{Client, Ended, Hold, Setup, Signal, database, process};
 
 /// A running gateway; it is killed when dropped.
 #[derive(Debug)]
 pub struct Gateway {
     setup: Setup,
-    process: Child,
+    started: Started,
     /// Where providers post.
     pub ingest: SocketAddr,
     /// Where operators look.
     pub admin: SocketAddr,
-    log: PathBuf,
 }
 
 impl Gateway {
+    pub(crate) fn new(setup: Setup, started: Started) -> Self {
+        Self { setup, ingest: started.ingest, admin: started.admin, started }
+    }
+
     /// A connection to the ingest listener.
     pub fn client(&self) -> Client {
         Client::connect(self.ingest)
@@ -157,7 +34,12 @@ impl Gateway {
 
     /// What the gateway logged so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
+        fs::read_to_string(&self.started.log).unwrap()
+    }
+
+    /// What it printed since it was last started.
+    pub fn printed(&self) -> String {
+        self.started.printed.lock().unwrap().clone()
     }
 
     /// The folder it runs in.
@@ -167,7 +49,11 @@ impl Gateway {
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.process.id()
+        let process = self.started.process.id();
+        if self.setup.wrapper.is_empty() {
+            return process;
+        }
+        process::children(process).first().copied().unwrap_or(process)
     }
 
     /// The store's URL.
@@ -190,19 +76,35 @@ impl Gateway {
 
     /// Sends a signal.
     pub fn signal(&self, which: Signal) {
-        signal(&self.process, which);
+        assert!(process::try_signal(self.pid(), which), "{which:?} could not be sent to the gateway");
     }
 
     /// Waits for the process to end.
     pub fn wait(&mut self) -> ExitStatus {
-        self.process.wait().expect("the process is ours")
+        self.started.process.wait().expect("the process is ours")
     }
 
     /// Starts the binary again on the same folder and store, without the wrapper.
     pub fn restart(mut self) -> Self {
         self.setup.wrapper.clear();
-        (self.process, self.ingest, self.admin, self.log) = self.setup.spawn();
+        self.started = self.setup.spawn();
+        (self.ingest, self.admin) = (self.started.ingest, self.started.admin);
         self
+    }
+
+    /// Runs another command, such as `["events", "list"]`, with the same configuration.
+    pub fn command(&self, arguments: &[&str]) -> Ended {
+        self.setup.command(arguments)
+    }
+
+    /// Runs SQL on its database, beside it.
+    pub fn sql(&self, statements: &str) {
+        database::run(self.store_url(), statements);
+    }
+
+    /// Keeps every gateway on this database from recording until the hold is dropped.
+    pub fn hold_writes(&self) -> Hold {
+        Hold::on(self.store_url())
     }
 
     /// Everything in the store, newest first.
@@ -236,16 +138,9 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Ok(None) = self.process.try_wait() {
-            signal(&self.process, Signal::Kill);
-            let _ = self.process.wait();
+        if let Ok(None) = self.started.process.try_wait() {
+            process::try_signal(self.pid(), Signal::Kill);
+            let _ = self.started.process.wait();
         }
     }
-}
-
-/// The command, to be run in `folder`.
-pub fn hookfast(binary: &str, folder: &Path) -> Command {
-    let mut command = Command::new(binary);
-    command.current_dir(folder);
-    command
 }

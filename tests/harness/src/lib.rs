@@ -5,13 +5,19 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod client;
+mod database;
+mod ended;
 mod gateway;
 mod postgres;
 mod process;
+mod setup;
 mod stripe;
 
 pub use client::{Answer, Client, eventually};
-pub use gateway::{Database, Gateway, Setup, hookfast};
-pub use postgres::{PrivatePostgres, fresh_database};
+pub use database::Hold;
+pub use ended::{Ended, hookfast};
+pub use gateway::Gateway;
+pub use postgres::{Frozen, PrivatePostgres, fresh_database};
 pub use process::{Signal, signal};
+pub use setup::{Database, Setup};
 pub use stripe::{SECRET, post, sample, sample_at, signed};

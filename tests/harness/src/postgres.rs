@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::process::{children, try_signal};
 use crate::{Signal, eventually, signal};
 
 /// The shared private server that `tests/run` starts, as a URL without a database.
@@ -31,16 +32,9 @@ impl PrivatePostgres {
         owner.give(folder.path());
         let data = folder.path().join("data");
         initialise(&owner, &data);
-        let port = free_port();
-        let mut command = owner.command("postgres");
-        command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(folder.path());
-        for setting in settings {
-            command.args(["-c", setting]);
-        }
-        let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts");
-        let postgres = Self { server, port, _folder: folder };
-        eventually("the private Postgres answers", || psql(&postgres.url(), "SELECT 1").is_ok());
-        postgres
+        // Between asking for a free port and using it, somebody else may have taken it.
+        let (server, port) = (0..5).find_map(|_| try_start(&owner, &data, settings)).expect("postgres starts");
+        Self { server, port, _folder: folder }
     }
 
     /// The server's URL, without a database.
@@ -48,9 +42,33 @@ impl PrivatePostgres {
         format!("postgres://postgres@127.0.0.1:{}", self.port)
     }
 
-    /// Stops the server or lets it go on.
-    pub fn signal(&self, which: Signal) {
-        signal(&self.server, which);
+    /// The URL of a new, empty database on this server.
+    pub fn database(&self) -> String {
+        new_database(&self.url())
+    }
+
+    /// Makes the server and all its processes stand still until the guard is dropped: connections stay
+    /// open, and nothing answers.
+    pub fn freeze(&self) -> Frozen {
+        let mut processes = vec![self.server.id()];
+        // The parent first, so that it starts no more of them. Some may end of themselves in this moment.
+        signal(&self.server, Signal::Stop);
+        processes.extend(children(self.server.id()).into_iter().filter(|child| try_signal(*child, Signal::Stop)));
+        Frozen { processes }
+    }
+}
+
+/// A server that stands still.
+#[derive(Debug)]
+pub struct Frozen {
+    processes: Vec<u32>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            try_signal(*process, Signal::Continue);
+        }
     }
 }
 
@@ -62,13 +80,34 @@ impl Drop for PrivatePostgres {
     }
 }
 
+fn try_start(owner: &Owner, data: &Path, settings: &[&str]) -> Option<(Child, u16)> {
+    let port = free_port();
+    let mut command = owner.command("postgres");
+    command.arg("-D").arg(data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(data);
+    for setting in settings {
+        command.args(["-c", setting]);
+    }
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres can be run");
+    let url = format!("postgres://postgres@127.0.0.1:{port}");
+    let mut ended = false;
+    eventually("the private Postgres answers", || {
+        ended = matches!(server.try_wait(), Ok(Some(_)));
+        ended || psql(&url, "SELECT 1").is_ok()
+    });
+    (!ended).then_some((server, port))
+}
+
 /// The URL of a new, empty database on the shared server.
 pub fn fresh_database() -> String {
     let server = std::env::var(SERVER_VARIABLE).unwrap_or_else(|_| {
         panic!("{SERVER_VARIABLE} is not set: run the tests with `tests/run`, which starts a private Postgres")
     });
+    new_database(&server)
+}
+
+fn new_database(server: &str) -> String {
     let name = format!("t_{}", uuid::Uuid::now_v7().simple());
-    psql(&server, &format!("CREATE DATABASE {name}")).expect("a database is created");
+    psql(server, &format!("CREATE DATABASE {name}")).expect("a database is created");
     format!("{server}/{name}")
 }
 
@@ -92,10 +131,13 @@ fn initialise(owner: &Owner, data: &Path) {
     assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Debian keeps the server's programs off the PATH.
-fn program(name: &str) -> PathBuf {
+/// Debian keeps the server's programs off the PATH; `tests/run` says where they are.
+pub(crate) fn program(name: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os("PG_BINDIR") {
+        return Path::new(&folder).join(name);
+    }
     let output = Command::new("pg_config").arg("--bindir").output();
-    let output = output.expect("pg_config is missing: `apt-get install postgresql libpq-dev`");
+    let output = output.expect("PostgreSQL is not found: use `tests/run`, or set PG_BINDIR to the folder of initdb");
     let folder = String::from_utf8(output.stdout).expect("a path");
     Path::new(folder.trim()).join(name)
 }

@@ -1,6 +1,7 @@
 //! Signals by process id, never by name.
 
-use std::process::{Child, Command};
+use std::fs;
+use std::process::{Child, Command, Stdio};
 
 /// A signal.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,11 @@ pub enum Signal {
 
 /// Sends a signal to a process that we started.
 pub fn signal(child: &Child, signal: Signal) {
+    assert!(try_signal(child.id(), signal), "{signal:?} could not be sent to {}", child.id());
+}
+
+/// Sends a signal, and says whether the process was still there.
+pub(crate) fn try_signal(pid: u32, signal: Signal) -> bool {
     let name = match signal {
         Signal::Term => "-TERM",
         Signal::Interrupt => "-INT",
@@ -26,6 +32,11 @@ pub fn signal(child: &Child, signal: Signal) {
         Signal::Stop => "-STOP",
         Signal::Continue => "-CONT",
     };
-    let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("`kill` runs");
-    assert!(status.success(), "kill {name} {}", child.id());
+    Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status().expect("`kill` runs").success()
+}
+
+/// The processes that a process of ours has started.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    listed.split_whitespace().map(|child| child.parse().expect("a process id")).collect()
 }

@@ -18,6 +18,8 @@ pub(super) struct Document {
     root: Table,
     /// Where each key stands: a line, or a variable.
     origins: BTreeMap<String, String>,
+    /// There is no file, so secrets may be missing.
+    pub(super) for_development: bool,
     /// Everything wrong so far.
     pub(super) problems: Vec<Problem>,
 }
@@ -44,7 +46,8 @@ impl Document {
         };
         let spans = DeTable::parse(text).map_err(broken)?;
         let root = text.parse().map_err(broken)?;
-        let mut document = Self { name: name.into(), root, origins: BTreeMap::new(), problems: Vec::new() };
+        let mut document =
+            Self { name: name.into(), root, origins: BTreeMap::new(), for_development: false, problems: Vec::new() };
         document.note_lines(spans.get_ref(), "", text);
         document.overlay(variables);
         Ok(document)
@@ -54,7 +57,7 @@ impl Document {
     pub(super) fn for_development(variables: impl Iterator<Item = (String, String)>) -> Result<Self, Vec<Problem>> {
         let source = |name: &str| format!("[sources.{name}]\nprovider = \"{name}\"\n");
         let text: String = BUILTIN.iter().map(|builtin| source(builtin.name)).collect();
-        Self::parse("the defaults", &text, variables)
+        Ok(Self { for_development: true, ..Self::parse("the defaults", &text, variables)? })
     }
 
     fn note_lines(&mut self, table: &DeTable<'_>, prefix: &str, text: &str) {
@@ -74,11 +77,21 @@ impl Document {
                 continue;
             };
             let path: Vec<String> = path.split("__").map(str::to_lowercase).collect();
-            self.origins.insert(path.join("."), format!("the variable {name}"));
+            let origin = format!("the variable {name}");
+            // The sections above it may be there only because of it.
+            for depth in 1..path.len() {
+                self.origins.entry(path[..depth].join(".")).or_insert_with(|| origin.clone());
+            }
+            self.origins.insert(path.join("."), origin);
             if insert(&mut self.root, &path, value_of(&text)).is_none() {
                 self.problem(&path.join("."), "is a section above a value that was set already".into());
             }
         }
+    }
+
+    /// The names of the sections within a section.
+    pub(super) fn names_in(&self, key: &str) -> Vec<String> {
+        self.root.get(key).and_then(Value::as_table).map(|table| table.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// Takes a section out of the document. What is not a section is a problem.

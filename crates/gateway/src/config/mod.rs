@@ -12,14 +12,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use hookfast_ingest::{SourceLimits, Subscription};
 use hookfast_webhook::{Provider, Secrets, SourceName};
 use serde_json::json;
 
-use crate::development::DevelopmentSecrets;
 use crate::exit::Exit;
 use document::Document;
 
@@ -40,15 +39,13 @@ pub struct Config {
     pub sources: BTreeMap<SourceName, SourceConfig>,
     /// The handlers that get jobs.
     pub handlers: Vec<Subscription>,
-    /// The file with the secrets that were made up, if any were.
-    pub development_secrets: Option<PathBuf>,
 }
 
 /// One endpoint.
 pub struct SourceConfig {
     /// The provider, with this source's settings.
     pub provider: Arc<dyn Provider>,
-    /// The secrets of which any may match.
+    /// The secrets of which any may match. Without a configuration file there may be none: `serve` makes one up then.
     pub secrets: Secrets,
     /// The limits.
     pub limits: SourceLimits,
@@ -88,20 +85,17 @@ impl fmt::Display for Problem {
 
 /// Loads the file that was named, or the one in this folder, or the defaults for development.
 pub(crate) fn load(file: Option<&Path>) -> Result<Config, Vec<Problem>> {
-    let variables = std::env::vars().filter(|(name, _)| name.starts_with("HOOKFAST_"));
-    match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
-        Some(file) => read(Document::read(file, variables)?, None),
-        None => {
-            let document = Document::for_development(variables)?;
-            read(document, Some(DevelopmentSecrets::open))
-        }
-    }
+    // Not `vars`, which panics at a variable that is not text, whoever set it.
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    read(match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
+        Some(file) => Document::read(file, variables)?,
+        None => Document::for_development(variables)?,
+    })
 }
 
-type OpenDevelopmentSecrets = fn(&Path) -> Result<DevelopmentSecrets, String>;
-
-fn read(mut document: Document, development: Option<OpenDevelopmentSecrets>) -> Result<Config, Vec<Problem>> {
-    let config = sections::read(&mut document, development);
+fn read(mut document: Document) -> Result<Config, Vec<Problem>> {
+    let config = sections::read(&mut document);
     document.finish();
     match config {
         Some(config) if document.problems.is_empty() => Ok(config),
@@ -122,7 +116,7 @@ pub(crate) fn check(file: Option<&Path>, as_json: bool) -> Result<(), Exit> {
     }
     let config = loaded.map_err(Exit::Config)?;
     if !as_json {
-        println!("The configuration is fine: {} sources, {} handlers.", config.sources.len(), config.handlers.len());
+        println!("The configuration is fine. Sources: {}. Handlers: {}.", config.sources.len(), config.handlers.len());
     }
     Ok(())
 }

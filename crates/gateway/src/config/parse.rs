@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use hookfast_webhook::Secret;
+use hookfast_webhook::{Secret, Secrets};
 use toml::Value;
 
 type Parsed<T> = Result<T, String>;
@@ -90,4 +90,16 @@ pub(crate) fn reference(text: &str) -> Parsed<String> {
 pub(crate) fn secret(text: &str) -> Parsed<Secret> {
     let origin = if text.starts_with("env:") || text.starts_with("file:") { text } else { "the text" };
     Secret::new(reference(text)?).map_err(|_| format!("{origin} is blank"))
+}
+
+pub(super) const SECRETS_ALLOWED: &str =
+    "write at least one secret in a list, as \"env:NAME\", \"file:PATH\" or the text itself";
+
+/// At least one secret.
+pub(super) fn secrets(value: &Value) -> Parsed<Secrets> {
+    let texts = list::<String>(value).map_err(|_| SECRETS_ALLOWED)?;
+    if texts.is_empty() {
+        return Err(format!("is empty: {SECRETS_ALLOWED}"));
+    }
+    Ok(Secrets::new(texts.iter().map(|text| secret(text)).collect::<Result<_, _>>()?))
 }

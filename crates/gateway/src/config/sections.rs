@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::sync::Arc;
 
 use hookfast_ingest::{Pattern, SourceLimits, Subscription};
 use hookfast_store::StoreUrl;
-use hookfast_webhook::{HandlerName, Secrets, SourceName};
+use hookfast_webhook::{HandlerName, Provider, Secrets, SourceName};
 use toml::{Table, Value};
 
 use super::document::Document;
-use super::{Config, OpenDevelopmentSecrets, SourceConfig, parse};
-use crate::development::DevelopmentSecrets;
+use super::{Config, SourceConfig, parse};
 use crate::providers::Builtin;
 
 pub(super) const SECTIONS: [&str; 5] = ["ingest", "admin", "store", "sources", "handlers"];
@@ -46,6 +45,19 @@ impl<'a> Section<'a> {
         self.optional(key, parse).unwrap_or(default)
     }
 
+    /// The value of a key that must be there, if it is right.
+    fn required<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&Value) -> Result<T, String>,
+        what: &str,
+    ) -> Option<T> {
+        if !self.table.contains_key(key) {
+            self.problem(key, format!("is missing: {what}"));
+        }
+        self.optional(key, parse)
+    }
+
     fn problem(&mut self, key: &str, problem: String) {
         let key = if key.is_empty() { self.name.clone() } else { format!("{}.{key}", self.name) };
         self.document.problem(&key, problem);
@@ -59,24 +71,15 @@ impl<'a> Section<'a> {
     }
 }
 
-pub(super) fn read(document: &mut Document, development: Option<OpenDevelopmentSecrets>) -> Option<Config> {
+pub(super) fn read(document: &mut Document) -> Option<Config> {
     let (ingest_listen, ingest) = read_ingest(Section::top(document, "ingest"));
     let admin_listen = read_admin(Section::top(document, "admin"));
     let store = read_store(Section::top(document, "store"));
-    let folder = store.as_ref().map(|store| folder_of(&store.url)).unwrap_or_default();
-    let mut secrets = development
-        .and_then(|open| open(Path::new(&folder)).map_err(|problem| document.problem("sources", problem)).ok());
-    let sources = read_sources(document, &mut secrets);
-    let handlers = read_handlers(document, &sources);
-    Some(Config {
-        ingest_listen,
-        ingest,
-        admin_listen,
-        store: store?,
-        sources,
-        handlers,
-        development_secrets: secrets.map(|secrets| secrets.path().to_owned()),
-    })
+    // Also those that turn out to be wrong: a handler of such a source is not wrong as well.
+    let source_names = document.names_in("sources");
+    let sources = read_sources(document);
+    let handlers = read_handlers(document, &source_names);
+    Some(Config { ingest_listen, ingest, admin_listen, store: store?, sources, handlers })
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -131,18 +134,7 @@ fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
     Some(hookfast_store::Config { url: url?, parallel_batches })
 }
 
-/// Development secrets stand beside the database.
-fn folder_of(url: &StoreUrl) -> std::path::PathBuf {
-    match url {
-        StoreUrl::Sqlite(path) => path.parent().map(Path::to_owned).unwrap_or_default(),
-        StoreUrl::Postgres(_) => std::path::PathBuf::new(),
-    }
-}
-
-fn read_sources(
-    document: &mut Document,
-    development: &mut Option<DevelopmentSecrets>,
-) -> BTreeMap<SourceName, SourceConfig> {
+fn read_sources(document: &mut Document) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
     for (name, value) in document.take("sources") {
         let key = format!("sources.{name}");
@@ -150,75 +142,40 @@ fn read_sources(
             document.problem(&key, format!("must be a section: write `[{key}]` and its keys below"));
             continue;
         };
-        let section = Section::new(document, &key, table);
-        if let Some(source) = read_source(section, &name, development) {
-            match SourceName::new(&name) {
-                Ok(name) => drop(sources.insert(name, source)),
-                Err(error) => document.problem(&key, error.to_string()),
-            }
+        let source = read_source(Section::new(document, &key, table));
+        match SourceName::new(&name) {
+            Ok(name) => sources.extend(source.map(|source| (name, source))),
+            Err(error) => document.problem(&key, error.to_string()),
         }
     }
     sources
 }
 
-fn read_source(
-    mut section: Section<'_>,
-    name: &str,
-    development: &mut Option<DevelopmentSecrets>,
-) -> Option<SourceConfig> {
-    let builtin = read_provider(&mut section);
-    let secrets = section.optional("secrets", |value| {
-        parse::list::<String>(value)?.iter().map(|text| parse::secret(text)).collect::<Result<Vec<_>, _>>()
-    });
-    let had_secrets =
-        section.document.problems.iter().any(|problem| problem.key == format!("{}.secrets", section.name));
+fn read_source(mut section: Section<'_>) -> Option<SourceConfig> {
+    let find = |value: &Value| Builtin::find(&parse::text::<String>(value)?);
+    let builtin = section.required("provider", find, "write which provider sends here, such as \"stripe\"");
+    let secrets = read_secrets(&mut section);
     let default = SourceLimits::default();
     let limits = SourceLimits {
         body_limit: section.value("body_limit", parse::size, default.body_limit),
         rate: section.optional("rate", parse::text),
         allow_from: section.optional("allow_from", parse::list),
     };
-    let Some(builtin) = builtin else {
-        // Which further keys are allowed depends on the provider, so nothing more can be said of this section.
-        return None;
-    };
-    let provider = read_settings(&mut section, builtin);
-    let secrets = match (secrets, development) {
-        (Some(secrets), _) if !secrets.is_empty() => secrets,
-        (None, Some(development)) if !had_secrets => match development.secret_of(name, builtin) {
-            Ok(secret) => vec![secret],
-            Err(problem) => {
-                section.problem("secrets", problem);
-                vec![]
-            }
-        },
-        _ => {
-            if !had_secrets {
-                let allowed =
-                    "is missing: write at least one secret, as \"env:NAME\", \"file:PATH\" or the text itself";
-                section.problem("secrets", allowed.into());
-            }
-            vec![]
-        }
-    };
+    // Which further keys are allowed depends on the provider, so without one nothing more can be said of this section.
+    let provider = read_settings(&mut section, builtin?);
     section.finish();
-    Some(SourceConfig { provider: provider?, secrets: Secrets::new(secrets), limits })
+    Some(SourceConfig { provider: provider?, secrets: secrets?, limits })
 }
 
-fn read_provider(section: &mut Section<'_>) -> Option<&'static Builtin> {
-    let had_problems = section.document.problems.len();
-    let builtin = section.optional("provider", |value| Builtin::find(&parse::text::<String>(value)?));
-    if builtin.is_none() && section.document.problems.len() == had_problems {
-        section.problem("provider", "is missing: write which provider sends here, such as \"stripe\"".into());
+fn read_secrets(section: &mut Section<'_>) -> Option<Secrets> {
+    if section.document.for_development {
+        return Some(section.value("secrets", parse::secrets, Secrets::default()));
     }
-    builtin
+    section.required("secrets", parse::secrets, parse::SECRETS_ALLOWED)
 }
 
 /// The provider's own keys stand beside the others; the provider reads them.
-fn read_settings(
-    section: &mut Section<'_>,
-    builtin: &'static Builtin,
-) -> Option<std::sync::Arc<dyn hookfast_webhook::Provider>> {
+fn read_settings(section: &mut Section<'_>, builtin: &'static Builtin) -> Option<Arc<dyn Provider>> {
     let mut settings = Table::new();
     for key in builtin.settings {
         section.known.push(key);
@@ -234,7 +191,7 @@ fn read_settings(
     builtin.build(settings).map_err(|problem| section.problem("", problem)).ok()
 }
 
-fn read_handlers(document: &mut Document, sources: &BTreeMap<SourceName, SourceConfig>) -> Vec<Subscription> {
+fn read_handlers(document: &mut Document, sources: &[String]) -> Vec<Subscription> {
     let mut handlers = Vec::new();
     for (name, value) in document.take("handlers") {
         let key = format!("handlers.{name}");
@@ -254,8 +211,10 @@ fn read_handlers(document: &mut Document, sources: &BTreeMap<SourceName, SourceC
     handlers
 }
 
-fn known_source(sources: &BTreeMap<SourceName, SourceConfig>, name: &str) -> Result<SourceName, String> {
-    let names = || sources.keys().map(SourceName::as_str).collect::<Vec<_>>().join(", ");
-    let known = sources.keys().find(|source| source.as_str() == name);
-    known.cloned().ok_or_else(|| format!("there is no source `{}`; there is: {}", name.escape_debug(), names()))
+fn known_source(sources: &[String], name: &str) -> Result<SourceName, String> {
+    if !sources.iter().any(|source| source == name) {
+        let problem = format!("there is no source `{}`; there is: {}", name.escape_debug(), sources.join(", "));
+        return Err(problem);
+    }
+    SourceName::new(name).map_err(|error| error.to_string())
 }

@@ -10,6 +10,8 @@ use async_trait::async_trait;
 use hookfast_webhook::EventId;
 use sqlx::postgres::PgPool;
 
+pub(crate) use open::name;
+
 use crate::{EventSummary, JobSummary, Recorded, Routed, Store, StoreError, StoredEvent};
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the

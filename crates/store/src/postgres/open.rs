@@ -38,7 +38,7 @@ impl PostgresStore {
 }
 
 /// The database without the password.
-fn name(options: &PgConnectOptions) -> String {
+pub(crate) fn name(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or_else(|| options.get_username());
     format!("the Postgres database `{database}` at {}:{}", options.get_host(), options.get_port())
 }

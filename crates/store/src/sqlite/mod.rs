@@ -3,6 +3,7 @@
 mod events;
 mod open;
 mod record;
+mod rows;
 
 use std::sync::OnceLock;
 

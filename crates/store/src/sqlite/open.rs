@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -22,8 +22,10 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 /// Below this version SQLite can damage a database when it resets the WAL.
 const SAFE_VERSION: [u32; 3] = [3, 51, 3];
 
-/// Beyond this size of the WAL the writer waits for a checkpoint, so that the file does not grow for ever.
-const WAL_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
+const PAGE_BYTES: u32 = 8192;
+
+/// Beyond this length of the WAL (64 MiB) the writer waits for a checkpoint, so that the file does not grow for ever.
+const WAL_LIMIT_PAGES: i64 = 64 * 1024 * 1024 / PAGE_BYTES as i64;
 
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, migrate: Migrate) -> Result<Self, OpenError> {
@@ -35,7 +37,7 @@ impl SqliteStore {
         check_settings(&mut writer).await.map_err(unreachable)??;
         check_tables(&mut writer, path, migrate).await?;
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
-        let checkpoints = spawn_checkpoints(options.connect().await.map_err(unreachable)?, wal(path));
+        let checkpoints = spawn_checkpoints(options.connect().await.map_err(unreachable)?);
         Ok(Self { writer: Mutex::new(writer), readers, checkpoints, broken: OnceLock::new() })
     }
 }
@@ -66,11 +68,15 @@ fn create_private(path: &Path) -> Result<(), OpenError> {
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
-        .page_size(8192)
+        .page_size(PAGE_BYTES)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         // A checkpoint in the middle of a commit would make that commit slow; `spawn_checkpoints` does them.
         .pragma("wal_autocheckpoint", "0")
+        // A batch's statements keep notes of what they changed, to undo a part of it; a file for that costs more than the
+        // batch itself. The cache holds a batch's pages, or they would be written more than once.
+        .pragma("temp_store", "MEMORY")
+        .pragma("cache_size", "-16384")
         .busy_timeout(Duration::from_secs(2))
         .foreign_keys(true)
         .disable_statement_logging()
@@ -115,32 +121,28 @@ async fn check_tables(writer: &mut SqliteConnection, path: &Path, migrate: Migra
     compare(&MIGRATIONS, &applied, &name(path))
 }
 
-fn wal(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
-}
-
 /// Moves what the WAL holds into the database, beside the writer. Under steady load such a checkpoint never gets to the
-/// end of the WAL; once that is too long, a truncating one makes the writer wait.
-fn spawn_checkpoints(mut connection: SqliteConnection, wal: PathBuf) -> JoinHandle<()> {
+/// end of the WAL; once that is too long, one that makes the writer wait lets it start over at the beginning of the file,
+/// which is kept, because writing over a file is faster than making it longer.
+fn spawn_checkpoints(mut connection: SqliteConnection) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut timer = tokio::time::interval(Duration::from_secs(1));
         loop {
             timer.tick().await;
-            let wal_bytes = fs::metadata(&wal).map_or(0, |found| found.len());
-            if wal_bytes == 0 {
-                continue;
-            }
-            let mut done = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await;
-            if done.is_ok() && wal_bytes > WAL_LIMIT_BYTES {
-                done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await;
-            }
-            if let Err(error) = done {
+            if let Err(error) = checkpoint(&mut connection).await {
                 tracing::warn!(%error, "a checkpoint of the database failed; it is tried again");
             }
         }
     })
+}
+
+async fn checkpoint(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
+    let pages_in_wal: i64 = row.try_get(1)?;
+    if pages_in_wal > WAL_LIMIT_PAGES {
+        sqlx::query("PRAGMA wal_checkpoint(RESTART)").execute(connection).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

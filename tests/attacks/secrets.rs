@@ -1,0 +1,277 @@
+//! Finding secrets, and getting others in: output, files, configuration.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+
+use hookfast_harness::{Answer, Gateway, SECRET, hookfast, sample};
+use hookfast_store::StoreUrl;
+use hookfast_webhook::{Secret, Secrets};
+
+use super::{BINARY, assert_serves, printed, run, setup, to_path, unproved, with_header};
+
+const FILE_CANARY: &str = "whsec_canary_in_a_file";
+const PASSWORD: &str = "canary-password";
+const LISTEN: [(&str, &str); 2] =
+    [("HOOKFAST_INGEST__LISTEN", "127.0.0.1:0"), ("HOOKFAST_ADMIN__LISTEN", "127.0.0.1:0")];
+
+fn assert_no_canary(what: &str, text: &str) {
+    for canary in [SECRET, FILE_CANARY, PASSWORD] {
+        assert!(!text.contains(canary), "{what} shows {canary}: {text}");
+    }
+}
+
+fn gateway_with_canaries() -> Gateway {
+    let setup = setup().sections("[sources.filed]\nprovider = \"stripe\"\nsecrets = [\"file:canary\"]");
+    fs::write(setup.folder().join("canary"), format!("{FILE_CANARY}\n")).unwrap();
+    setup.start()
+}
+
+/// One request of every kind: accepted, resent, unreadable, refused for each reason, lost on the way.
+fn provoke(gateway: &Gateway) -> Vec<Answer> {
+    let filed = |request| to_path("/webhooks/filed", request);
+    let requests = [
+        sample(1),
+        sample(1),
+        super::signed_bytes(b"no JSON"),
+        super::signed_at(1, b"{}"),
+        unproved("", b"{}"),
+        unproved("v1=00", b"{}"),
+        unproved("t=1,v1=00", b"{}"),
+        filed(sample(1)),
+        to_path("/webhooks/nobody", sample(1)),
+        to_path("/nowhere", sample(1)),
+        with_header(sample(1), "content-encoding", b"gzip"),
+    ];
+    requests.iter().map(|request| gateway.client().send(request).unwrap()).collect()
+}
+
+#[test]
+fn case_75_no_secret_is_in_any_answer_log_metric_or_command() {
+    let gateway = gateway_with_canaries();
+    for answer in provoke(&gateway) {
+        assert_no_canary("an answer", &format!("{answer:?}{}", answer.text()));
+    }
+    let log = gateway.log();
+    assert!(log.contains("DEBUG") && log.contains("wrong_signature"), "the log says all it can");
+    assert_no_canary("the log", &log);
+    assert_no_canary("the metrics", &gateway.metrics());
+    let id = gateway.events()[0].id.to_string();
+    for arguments in [
+        &["config", "check"][..],
+        &["config", "check", "--json"],
+        &["events", "list"],
+        &["events", "list", "--json"],
+        &["events", "show", &id],
+        &["events", "show", &id, "--json"],
+    ] {
+        let output = run(gateway.folder(), &[&["--log", "trace"], arguments].concat(), &[]);
+        assert!(output.status.success(), "{arguments:?}: {}", printed(&output));
+        assert_no_canary(&format!("{arguments:?}"), &printed(&output));
+    }
+    assert_serves(&gateway);
+}
+
+#[test]
+fn case_75_no_secret_is_in_the_verdict_on_a_request() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("body"), "{}").unwrap();
+    fs::write(folder.path().join("canary"), FILE_CANARY).unwrap();
+    for secret in [SECRET, "file:canary"] {
+        for form in [&[][..], &["--json"]] {
+            let request = ["--header", "stripe-signature: t=1,v1=00", "--body-file", "body"];
+            let arguments =
+                [&["--log", "trace", "verify", "--provider", "stripe", "--secret", secret], &request[..], form];
+            let output = run(folder.path(), &arguments.concat(), &[]);
+            assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+            assert_no_canary("verify", &printed(&output));
+        }
+    }
+}
+
+#[test]
+fn case_75_debug_shows_no_secret() {
+    let secret = Secret::new(SECRET).unwrap();
+    assert_no_canary("a secret", &format!("{secret:?} {:?}", Secrets::new(vec![secret.clone()])));
+    for url in [format!("postgres://u:{PASSWORD}@h/d"), format!("postgres://u@h/d?password={PASSWORD}")] {
+        let url: StoreUrl = url.parse().unwrap();
+        assert_no_canary("a store's URL", &format!("{url:?}"));
+        let config = hookfast_store::Config { url, parallel_batches: 1 };
+        assert_no_canary("a store's configuration", &format!("{config:#?}"));
+    }
+}
+
+/// Runs a command with this configuration file.
+fn run_with(config: &str, arguments: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("hookfast.toml"), config).unwrap();
+    run(folder.path(), &[&["--log", "trace"], arguments].concat(), &LISTEN)
+}
+
+#[test]
+fn case_75_the_stores_password_is_not_shown_when_it_cannot_be_reached() {
+    // Nobody listens on port 1.
+    let config = format!("[store]\nurl = \"postgres://hookfast:{PASSWORD}@127.0.0.1:1/hookfast\"\n");
+    for arguments in [&["serve"][..], &["migrate"], &["events", "list"]] {
+        let output = run_with(&config, arguments);
+        assert_eq!(output.status.code(), Some(5), "{arguments:?}: {}", printed(&output));
+        assert_no_canary(&format!("{arguments:?}"), &printed(&output));
+    }
+    assert!(run_with(&config, &["config", "check"]).status.success());
+    assert_no_canary("config check", &printed(&run_with(&config, &["config", "check", "--json"])));
+}
+
+/// Whoever mistypes a line with a secret in it must not find the secret in the log of the failed start.
+#[test]
+fn case_75_a_broken_configuration_is_reported_without_its_secrets() {
+    let source = |line: &str| format!("[sources.stripe]\nprovider = \"stripe\"\n{line}\n");
+    for config in [
+        source(&format!("secrets = \"{SECRET}\"")),
+        source(&format!("secrets = [\"{SECRET}\"")),
+        source(&format!("secrets = [\"{SECRET}]")),
+        source(&format!("secrets = [{SECRET}]")),
+        source(&format!("secrets = [[\"{SECRET}\"]]")),
+        source(&format!("secrets = [\"{SECRET}\", \"\"]")),
+        source(&format!("secret = \"{SECRET}\"")),
+        source(&format!("secrets = [\"{SECRET}\"]\nsecrets = [\"{SECRET}\"]")),
+        format!("[store]\nurl = \"postgres//u:{PASSWORD}@h/d\"\n"),
+        format!("[store]\nurl = \"postgres://u:{PASSWORD}@h:port/d\"\n"),
+        format!("[store]\nurl = \"postgres://u:{PASSWORD}@[h/d\"\n"),
+        format!("[store]\nurl = \"postgres://u:{PASSWORD}@h/d?sslmode=nonsense\"\n"),
+        format!("[store]\nurl = \"postgres://u:{PASSWORD}@h/d?port=x\"\n"),
+        format!("[store]\nurl = [\"postgres://u:{PASSWORD}@h/d\"]\n"),
+        format!("store = \"postgres://u:{PASSWORD}@h/d\"\n"),
+    ] {
+        for arguments in [&["serve"][..], &["config", "check"], &["config", "check", "--json"]] {
+            let output = run_with(&config, arguments);
+            assert_eq!(output.status.code(), Some(2), "{config}: {}", printed(&output));
+            assert_no_canary(&config, &printed(&output));
+        }
+    }
+}
+
+/// A gateway without a configuration; it is killed when dropped.
+struct Development {
+    process: Child,
+    greeting: String,
+}
+
+impl Development {
+    fn start(folder: &Path) -> Self {
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let mut command = hookfast(BINARY, folder);
+        let mut process = command.arg("serve").envs(LISTEN).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        // The last line of the greeting. A gateway that refuses to start says nothing and ends.
+        let mut greeting = String::new();
+        for line in lines {
+            greeting += &format!("{line}\n");
+            if line.starts_with("Then look:") {
+                break;
+            }
+        }
+        Self { process, greeting }
+    }
+}
+
+impl Drop for Development {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn case_75_a_development_secret_is_only_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Development::start(folder.path());
+    let kept = fs::read_to_string(folder.path().join("hookfast.dev-secrets.toml")).unwrap();
+    let secret = kept.lines().find_map(|line| line.strip_prefix("stripe = ")).unwrap().trim_matches('"');
+    assert!(secret.starts_with("whsec_") && gateway.greeting.contains("curl"), "{}", gateway.greeting);
+    assert!(!gateway.greeting.contains(secret), "the greeting shows it");
+    assert!(!fs::read_to_string(folder.path().join("log")).unwrap().contains(secret), "the log shows it");
+}
+
+/// The permissions of a file.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode() & 0o777
+}
+
+#[test]
+fn case_79_only_the_owner_can_read_the_database() {
+    // The loosest mask there is: what others may read is then up to the program alone.
+    let gateway = setup().under(&["sh", "-c", "umask 0; exec \"$@\"", "sh"]).start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+    for name in ["hookfast.db", "hookfast.db-wal", "hookfast.db-shm"] {
+        assert_eq!(mode(&gateway.folder().join(name)), 0o600, "{name}");
+    }
+    assert_serves(&gateway);
+}
+
+#[test]
+fn case_79_only_the_owner_can_read_development_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let _gateway = Development::start(folder.path());
+    for name in ["hookfast.dev-secrets.toml", "hookfast.db"] {
+        assert_eq!(mode(&folder.path().join(name)), 0o600, "{name}");
+    }
+}
+
+/// Whoever can put a link where we expect a file could have us write into, or read from, a file of their choice.
+#[test]
+fn case_79_a_link_in_the_place_of_a_file_is_refused() {
+    for link in ["hookfast.db", "hookfast.dev-secrets.toml"] {
+        for target in ["target", "missing"] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("target"), "").unwrap();
+            symlink(folder.path().join(target), folder.path().join(link)).unwrap();
+            let output = run(folder.path(), &["serve"], &LISTEN);
+            let said = printed(&output);
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{link}: {said}");
+            assert!(said.contains(link), "{said}");
+            assert_eq!(fs::read(folder.path().join("target")).unwrap(), b"", "{link}: nothing was written through it");
+            assert!(!folder.path().join("missing").exists(), "{link}: nothing was created through it");
+        }
+    }
+}
+
+#[test]
+fn case_80_unknown_keys_are_refused_with_file_line_and_what_is_allowed() {
+    for (config, line, key, allowed) in [
+        ("[ingest]\nlistn = \"127.0.0.1:0\"\n", 2, "ingest.listn", "connections_per_address"),
+        ("[admin]\n\ntoken = \"x\"\n", 3, "admin.token", "listen"),
+        ("[store]\npath = \"x\"\n", 2, "store.path", "parallel_batches"),
+        ("[sources.s]\nprovider = \"stripe\"\nsecrets = [\"x\"]\nsecret = \"x\"\n", 4, "sources.s.secret", "secrets"),
+        (
+            "[sources.s]\nprovider = \"stripe\"\nsecrets = [\"x\"]\nverify = false\n",
+            4,
+            "sources.s.verify",
+            "allow_from",
+        ),
+        ("[handlers.h]\ntype = \"a\"\n", 2, "handlers.h.type", "types"),
+        ("[ingress]\n", 1, "ingress", "ingest"),
+        ("insecure = true\n", 1, "insecure", "sources"),
+    ] {
+        for command in [&["serve"][..], &["config", "check"]] {
+            let output = run_with(config, command);
+            let said = printed(&output);
+            assert_eq!(output.status.code(), Some(2), "{config}: {said}");
+            assert!(said.contains(&format!("hookfast.toml:{line}: `{key}`")), "{said}");
+            let (_, problem) = said.split_once(key).unwrap();
+            assert!(problem.contains(allowed), "{said}");
+        }
+    }
+}
+
+#[test]
+fn case_80_unknown_variables_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["HOOKFAST_INGEST__LISTN", "HOOKFAST_LISTEN", "HOOKFAST_SOURCES__STRIPE__VERIFY", "HOOKFAST_"] {
+        let output = run(folder.path(), &["config", "check"], &[(name, "x")]);
+        let said = printed(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert!(said.contains(&format!("the variable {name}: ")), "{said}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Requests that are signed before they are needed: every one another event.
+
+use hookfast_harness::post;
+use hookfast_stripe::sign;
+use hookfast_webhook::Secret;
+use time::OffsetDateTime;
+
+pub(crate) const SECRET: &str = "whsec_bench_0123456789abcdef";
+
+/// Requests as bytes, one after the other.
+pub(crate) struct Requests {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Requests {
+    /// So many requests; another round gives other events.
+    pub(crate) fn sign(count: usize, round: usize, body_bytes: usize) -> anyhow::Result<Self> {
+        let secret = Secret::new(SECRET)?;
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let (mut bytes, mut ends) = (Vec::with_capacity(count * (body_bytes + 320)), Vec::with_capacity(count));
+        for serial in 0..count {
+            let request = sign("http://bench/webhooks/stripe", &secret, now, body(round, serial, now, body_bytes));
+            bytes.extend_from_slice(&post(&request));
+            ends.push(bytes.len());
+        }
+        Ok(Self { bytes, ends })
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Some(&self.bytes[start..end])
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+}
+
+fn body(round: usize, serial: usize, now: i64, body_bytes: usize) -> String {
+    // Stripe's ids look random, and indexes feel the difference.
+    let scattered = (serial as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let start = format!(
+        r#"{{"id":"evt_{scattered:016x}{round:x}","object":"event","type":"invoice.paid","created":{now},"livemode":false,"data":{{"object":{{"id":"in_{serial}","object":"invoice","filler":""#
+    );
+    let end = "\"}}}";
+    let filler = "x".repeat(body_bytes.saturating_sub(start.len() + end.len()));
+    start + &filler + end
+}

@@ -1,0 +1,89 @@
+//! The database refuses, loses its tables, or stands still.
+
+use std::sync::Barrier;
+
+use hookfast_harness::{Answer, Database, Gateway, PrivatePostgres, eventually, sample};
+
+use crate::{patient, setup};
+
+fn get(gateway: &Gateway, path: &str) -> Answer {
+    gateway.client().raw(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap()
+}
+
+fn one_bad_row_does_not_spoil_the_others(database: Database) {
+    const CLIENTS: u64 = 32;
+    const BAD: u64 = 13;
+    let gateway = patient(database).start();
+    gateway.sql(match database {
+        Database::Sqlite => {
+            "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN new.dedupe_key = 'evt_sample_13'
+             BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END"
+        }
+        Database::Postgres => {
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN IF new.dedupe_key = 'evt_sample_13' THEN RAISE 'refused by a trigger'; END IF; RETURN new; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION refuse()"
+        }
+    });
+    let start = Barrier::new(CLIENTS as usize);
+    std::thread::scope(|scope| {
+        for serial in 0..CLIENTS {
+            let (gateway, start) = (&gateway, &start);
+            scope.spawn(move || {
+                let mut client = gateway.client();
+                start.wait();
+                let answer = client.send(&sample(serial)).unwrap();
+                assert_eq!(answer.status, if serial == BAD { 503 } else { 200 }, "{serial}: {}", answer.text());
+            });
+        }
+    });
+    assert_eq!(gateway.events().len() as u64, CLIENTS - 1);
+    assert!(gateway.log().contains("refused by a trigger"));
+}
+
+fn it_is_live_and_ready_until_a_table_is_gone(database: Database) {
+    let gateway = patient(database).start();
+    assert_eq!((get(&gateway, "/livez").status, get(&gateway, "/readyz").status), (200, 200));
+    gateway.sql("DROP TABLE jobs");
+    eventually("it is not ready", || get(&gateway, "/readyz").status == 503);
+    let answer = get(&gateway, "/readyz");
+    assert_eq!(answer.json()["detail"], "the store cannot be used");
+    assert_eq!(get(&gateway, "/livez").status, 200, "a restart would not help");
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 503);
+}
+
+on_both! {
+    one_bad_row_does_not_spoil_the_others
+    it_is_live_and_ready_until_a_table_is_gone
+}
+
+#[test]
+fn while_postgres_stands_still_senders_are_told_to_come_again() {
+    let postgres = PrivatePostgres::start(&[]);
+    let gateway = setup(Database::Sqlite).store(&postgres.database()).start();
+    eventually("it records", || gateway.client().send(&sample(1)).unwrap().status == 200);
+
+    let frozen = postgres.freeze();
+    let answer = gateway.client().send(&sample(2)).unwrap();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    eventually("it is not ready", || get(&gateway, "/readyz").status == 503);
+    assert_eq!(get(&gateway, "/livez").status, 200);
+
+    drop(frozen);
+    eventually("it is ready again", || get(&gateway, "/readyz").status == 200);
+    eventually("it records again", || gateway.client().send(&sample(2)).unwrap().status == 200);
+    let keys: Vec<_> = gateway.events().into_iter().map(|event| event.dedupe_key).collect();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+}
+
+#[test]
+fn when_postgres_is_gone_it_is_not_ready_and_answers_all_the_same() {
+    let postgres = PrivatePostgres::start(&[]);
+    let gateway = setup(Database::Sqlite).store(&postgres.database()).start();
+    eventually("it records", || gateway.client().send(&sample(1)).unwrap().status == 200);
+    drop(postgres);
+    let answer = gateway.client().send(&sample(2)).unwrap();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    eventually("it is not ready", || get(&gateway, "/readyz").status == 503);
+    assert_eq!(get(&gateway, "/livez").status, 200);
+}

@@ -1,0 +1,76 @@
+//! Starting, and the reasons not to.
+
+use std::net::TcpListener;
+
+use hookfast_harness::{Database, PrivatePostgres, sample};
+
+use crate::setup;
+
+#[test]
+fn postgres_is_migrated_only_when_asked() {
+    let setup = setup(Database::Postgres).without_migrate();
+    let ended = setup.start_in_vain();
+    assert_eq!(ended.code, 1, "{}", ended.errors);
+    assert!(ended.errors.contains("lacks 1 of 1 migrations. Run `hookfast migrate`"), "{}", ended.errors);
+
+    for _ in 0..2 {
+        let ended = setup.command(&["migrate"]);
+        assert_eq!((ended.code, ended.output.as_str()), (0, "The tables are up to date.\n"), "{}", ended.errors);
+    }
+    let gateway = setup.ingest("answer_deadline = \"20s\"").start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+}
+
+#[test]
+fn sqlite_is_migrated_without_a_word_because_nobody_shares_it() {
+    let gateway = setup(Database::Sqlite).without_migrate().ingest("answer_deadline = \"20s\"").start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+}
+
+#[test]
+fn a_postgres_that_may_lose_commits_is_refused() {
+    for (setting, sentence) in [
+        ("fsync", "fsync is `off`, but without it a power cut destroys the database."),
+        ("full_page_writes", "full_page_writes is `off`, but without it a power cut can leave half-written pages."),
+    ] {
+        let postgres = PrivatePostgres::start(&[&format!("{setting}=off")]);
+        let ended = setup(Database::Sqlite).store(&postgres.database()).start_in_vain();
+        assert_eq!(ended.code, 1, "{}", ended.errors);
+        assert!(ended.errors.contains(&format!("error: {sentence} Set it to `on`")), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn a_postgres_that_is_not_there_is_named_without_its_password() {
+    let ended = setup(Database::Sqlite).store("postgres://app:canary@127.0.0.1:1/events").start_in_vain();
+    assert_eq!(ended.code, 5, "{}", ended.errors);
+    let sentence = "error: cannot reach the Postgres database `events` at 127.0.0.1:1: ";
+    assert!(ended.errors.contains(sentence) && !ended.errors.contains("canary"), "{}", ended.errors);
+}
+
+#[test]
+fn a_port_in_use_is_said_with_the_key_to_change() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for section in ["ingest", "admin"] {
+        let variable = format!("HOOKFAST_{}__LISTEN", section.to_uppercase());
+        let ended = setup(Database::Sqlite).variable(&variable, &address).start_in_vain();
+        assert_eq!(ended.code, 1, "{}", ended.errors);
+        let sentence = format!("error: cannot listen on {address}: ");
+        let remedy = format!("Choose another address with `listen` in `[{section}]`\n");
+        assert!(ended.errors.contains(&sentence) && ended.errors.ends_with(&remedy), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_all_its_problems() {
+    let setup = setup(Database::Sqlite).ingest("queue_requests = 0").source("tolerance = 1");
+    for ended in [setup.start_in_vain(), setup.command(&["config", "check"]), setup.command(&["events", "list"])] {
+        assert_eq!((ended.code, ended.output.as_str()), (2, ""));
+        let lines: Vec<_> = ended.errors.lines().collect();
+        assert_eq!(lines[0], "error: the configuration has 2 problems:");
+        assert_eq!(lines[1], "  hookfast.toml:3: `ingest.queue_requests`: write a number from 1 on");
+        assert!(lines[2].starts_with("  hookfast.toml:12: `sources.stripe.tolerance`: there is no such key;"));
+    }
+    assert!(!setup.folder().join("hookfast.db").exists(), "nothing was begun");
+}

@@ -1,0 +1,206 @@
+//! A gateway that is yet to start, in a folder of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::{Ended, Gateway, SECRET, fresh_database};
+
+/// Which database a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Database {
+    /// A file beside the gateway.
+    Sqlite,
+    /// A new database on the private Postgres.
+    Postgres,
+}
+
+/// A gateway that is yet to start.
+#[derive(Debug)]
+pub struct Setup {
+    binary: PathBuf,
+    pub(crate) folder: TempDir,
+    pub(crate) store_url: String,
+    ingest: String,
+    source: String,
+    rest: String,
+    has_config: bool,
+    arguments: Vec<&'static str>,
+    variables: Vec<(String, String)>,
+    pub(crate) wrapper: Vec<String>,
+}
+
+impl Setup {
+    /// A gateway with the source `stripe` and the handler `ledger`. `binary` is `env!("CARGO_BIN_EXE_hookfast")`.
+    pub fn new(binary: &str, database: Database) -> Self {
+        let folder = tempfile::Builder::new().prefix("hookfast-test-").tempdir().expect("a temporary folder");
+        let store_url = match database {
+            Database::Sqlite => format!("sqlite:{}", folder.path().join("hookfast.db").display()),
+            Database::Postgres => fresh_database(),
+        };
+        Self {
+            binary: binary.into(),
+            folder,
+            store_url,
+            ingest: String::new(),
+            source: String::new(),
+            rest: String::new(),
+            has_config: true,
+            arguments: vec!["--migrate"],
+            variables: vec![],
+            wrapper: vec![],
+        }
+    }
+
+    /// Adds lines to the section `[ingest]`.
+    pub fn ingest(mut self, lines: &str) -> Self {
+        self.ingest += lines;
+        self.ingest += "\n";
+        self
+    }
+
+    /// Adds lines to the section `[sources.stripe]`.
+    pub fn source(mut self, lines: &str) -> Self {
+        self.source += lines;
+        self.source += "\n";
+        self
+    }
+
+    /// Adds whole sections.
+    pub fn sections(mut self, lines: &str) -> Self {
+        self.rest += lines;
+        self.rest += "\n";
+        self
+    }
+
+    /// Uses a database that is there already.
+    pub fn store(mut self, url: &str) -> Self {
+        self.store_url = url.into();
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts it as whoever tries it out does: without a configuration file, on a SQLite file in its folder.
+    pub fn without_config(mut self) -> Self {
+        self.has_config = false;
+        self.variable("HOOKFAST_INGEST__LISTEN", "127.0.0.1:0").variable("HOOKFAST_ADMIN__LISTEN", "127.0.0.1:0")
+    }
+
+    /// Starts it without leave to migrate Postgres.
+    pub fn without_migrate(mut self) -> Self {
+        self.arguments.clear();
+        self
+    }
+
+    /// Runs the binary under another program, such as `strace`.
+    pub fn under(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// The folder the gateway runs in.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts it and waits until it is ready.
+    pub fn start(self) -> Gateway {
+        self.write_config();
+        let started = self.spawn();
+        Gateway::new(self, started)
+    }
+
+    /// Starts it where that must fail, and waits for its end.
+    pub fn start_in_vain(&self) -> Ended {
+        self.write_config();
+        Ended::of(&mut self.serve())
+    }
+
+    /// Runs another command, such as `["events", "list"]`, in its folder.
+    pub fn command(&self, arguments: &[&str]) -> Ended {
+        self.write_config();
+        Ended::of(self.hookfast(Command::new(&self.binary)).args(arguments))
+    }
+
+    fn write_config(&self) {
+        if !self.has_config {
+            return;
+        }
+        let config = format!(
+            "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n\
+             [sources.stripe]\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n{}\n[handlers.ledger]\n{}\n",
+            self.ingest, self.store_url, self.source, self.rest
+        );
+        fs::write(self.folder.path().join("hookfast.toml"), config).unwrap();
+    }
+
+    fn hookfast(&self, mut command: Command) -> Command {
+        command.current_dir(self.folder.path()).envs(self.variables.iter().cloned());
+        command
+    }
+
+    fn serve(&self) -> Command {
+        let mut words = self.wrapper.clone();
+        words.push(self.binary.display().to_string());
+        let mut command = self.hookfast(Command::new(&words[0]));
+        command.args(&words[1..]).arg("serve").args(&self.arguments).args(["--log-format", "json"]);
+        command.env("HOOKFAST_LOG", "debug,sqlx=info");
+        command
+    }
+
+    pub(crate) fn spawn(&self) -> Started {
+        let log = self.folder.path().join("log.jsonl");
+        let mut process = self
+            .serve()
+            .stdout(Stdio::piped())
+            .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).unwrap())
+            .spawn()
+            .expect("hookfast starts");
+        let printed = Arc::default();
+        let (ingest, admin) = addresses(&mut process, &log, &printed);
+        Started { process, ingest, admin, log, printed }
+    }
+}
+
+/// A process that is ready.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) process: Child,
+    pub(crate) ingest: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) log: PathBuf,
+    pub(crate) printed: Arc<Mutex<String>>,
+}
+
+/// Reads the addresses that `serve` prints once it is ready.
+fn addresses(process: &mut Child, log: &Path, printed: &Arc<Mutex<String>>) -> (SocketAddr, SocketAddr) {
+    let (sender, receiver) = mpsc::channel();
+    let output = process.stdout.take().expect("piped");
+    let printed = Arc::clone(printed);
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()?.parse().ok());
+            *printed.lock().unwrap() += &format!("{line}\n");
+            if let Some(address) = address {
+                let _ = sender.send(address);
+            }
+        }
+    });
+    let next = || {
+        receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| {
+            panic!("hookfast did not start: {}", fs::read_to_string(log).unwrap_or_default());
+        })
+    };
+    (next(), next())
+}

@@ -1,0 +1,27 @@
+//! What no file of code or SQL may do.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::{files, read};
+
+#[test]
+fn migrations_have_the_same_numbers_and_names_on_both_databases() {
+    let names = |folder: &str| -> BTreeSet<String> {
+        let ours = files(".sql").into_iter().filter(|path| path.starts_with(Path::new("migrations").join(folder)));
+        ours.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    };
+    assert!(!names("sqlite").is_empty());
+    assert_eq!(names("sqlite"), names("postgres"));
+    let numbers: BTreeSet<_> = names("sqlite").iter().map(|name| name[..4].parse::<u32>().unwrap()).collect();
+    assert!(numbers.iter().copied().eq(1..=names("sqlite").len() as u32), "numbers have no gap: {numbers:?}");
+}
+
+/// sqlx takes only text that is known when the program is built, unless somebody swears that other text is safe.
+#[test]
+fn no_sql_is_put_together_while_running() {
+    // In two parts, or this file would be found.
+    let oath = ["AssertSql", "Safe"].concat();
+    let swearing: Vec<_> = files(".rs").into_iter().filter(|path| read(path).contains(&oath)).collect();
+    assert!(swearing.is_empty(), "{swearing:?}");
+}
