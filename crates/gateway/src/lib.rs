@@ -33,7 +33,7 @@ pub fn run() -> ExitCode {
 fn dispatch(cli: Cli) -> Result<(), Exit> {
     let load = || config::load(cli.config.as_deref()).map_err(Exit::Config);
     match cli.command {
-        Command::Serve(arguments) => in_runtime(serve::serve(load()?, arguments)),
+        Command::Serve(arguments) => serve::serve(load()?, &arguments),
         Command::Migrate => in_runtime(migrate::migrate(load()?)),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), json),

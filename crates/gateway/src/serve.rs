@@ -6,27 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_ingest::{Ingest, Source};
-use hookfast_store::{Migrate, StoreUrl, open};
+use hookfast_store::{Migrate, Store, StoreUrl, open};
 use hookfast_webhook::{Clock, Request, SourceName, SystemClock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::Config;
 use crate::cli::ServeArguments;
 use crate::development::{Development, supply_secrets};
 use crate::exit::Exit;
+use crate::{Config, in_runtime};
 
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
 
-pub(crate) async fn serve(mut config: Config, arguments: ServeArguments) -> Result<(), Exit> {
+/// Opens the store and serves. The store has a runtime of its own, so that a commit never queues behind the requests that
+/// wait for it.
+pub(crate) fn serve(config: Config, arguments: &ServeArguments) -> Result<(), Exit> {
+    let commits = Builder::new_multi_thread().worker_threads(1).thread_name("commits").enable_all().build();
+    let commits = commits.map_err(Exit::failed)?;
+    let migrate = if arguments.migrate { Migrate::Run } else { Migrate::IfEmbedded };
+    let store = commits.block_on(open(&config.store, migrate))?;
+    in_runtime(receive(config, store, commits.handle()))
+}
+
+async fn receive(mut config: Config, store: Arc<dyn Store>, commits: &Handle) -> Result<(), Exit> {
     let mut signals = Signals::listen()?;
     let metrics = install_metrics()?;
     config.ingest.connections = connections_within_limits(config.ingest.connections);
     let development = supply_secrets(&mut config).map_err(Exit::Failed)?;
-    let migrate = if arguments.migrate { Migrate::Run } else { Migrate::IfEmbedded };
-    let store = open(&config.store, migrate).await?;
     let ingest_listener = bind(config.ingest_listen, "ingest").await?;
     let admin_listener = bind(config.admin_listen, "admin").await?;
 
@@ -44,6 +53,7 @@ pub(crate) async fn serve(mut config: Config, arguments: ServeArguments) -> Resu
         config.handlers,
         &store,
         Arc::new(SystemClock),
+        commits,
     )
     .map_err(Exit::failed)?;
     greeting.print();

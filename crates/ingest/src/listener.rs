@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -57,7 +58,8 @@ pub struct Running {
 }
 
 impl Ingest {
-    /// Starts to receive on `listener`.
+    /// Starts to receive on `listener`. Commits run on a runtime of their own, `commits`: in the one of the requests, each
+    /// step of a commit would queue behind the very requests that wait for it.
     pub fn start(
         listener: TcpListener,
         config: Config,
@@ -65,6 +67,7 @@ impl Ingest {
         subscriptions: Vec<Subscription>,
         store: &Arc<dyn Store>,
         clock: Arc<dyn Clock>,
+        commits: &Handle,
     ) -> io::Result<Running> {
         let address = listener.local_addr()?;
         let (connections, committers) = (TaskTracker::new(), TaskTracker::new());
@@ -78,7 +81,7 @@ impl Ingest {
             clock,
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
-            recorder: Recorder::start(store, config.queue_requests, batch, &store_broken, &committers),
+            recorder: Recorder::start(store, config.queue_requests, batch, &store_broken, &committers, commits),
             readiness: Readiness::new(Arc::clone(store), shutdown.clone()),
             shutdown: shutdown.clone(),
             connections: Arc::new(ConnectionCaps::new(&config)),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use hookfast_store::{Recorded, Routed, Store, StoreError};
 use metrics::{Histogram, histogram};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -54,6 +55,7 @@ impl Recorder {
         limits: BatchLimits,
         broken: &CancellationToken,
         tasks: &TaskTracker,
+        runtime: &Handle,
     ) -> Self {
         let (queue, waiting) = mpsc::channel(queue_requests);
         let waiting = Arc::new(Mutex::new(waiting));
@@ -66,7 +68,7 @@ impl Recorder {
                 batch_events: histogram!("hookfast_commit_events"),
                 duration: histogram!("hookfast_commit_duration_seconds"),
             };
-            tasks.spawn(committer.run());
+            tasks.spawn_on(committer.run(), runtime);
         }
         Self { queue }
     }

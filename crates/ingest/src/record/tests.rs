@@ -92,7 +92,7 @@ struct Rig {
 fn rig(store: FakeStore, queue_requests: usize, limits: BatchLimits) -> Rig {
     let (store, broken, tasks) = (Arc::new(store), CancellationToken::new(), TaskTracker::new());
     let shared: Arc<dyn Store> = Arc::clone(&store) as _;
-    let recorder = Recorder::start(&shared, queue_requests, limits, &broken, &tasks);
+    let recorder = Recorder::start(&shared, queue_requests, limits, &broken, &tasks, &Handle::current());
     Rig { store, recorder, broken, tasks }
 }
 
