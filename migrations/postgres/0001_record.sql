@@ -39,14 +39,13 @@ CREATE INDEX resends_by_key ON resends (source, dedupe_key);
 -- One event for one handler: everything that changes is here, in short rows. Every state change is a new row version, so
 -- vacuum goes by number of dead rows and not by a share of the table.
 CREATE TABLE jobs (
-    id       uuid        NOT NULL PRIMARY KEY,
     event_id uuid        NOT NULL,
     handler  text COLLATE "C" NOT NULL,
     state    text        NOT NULL DEFAULT 'pending'
              CHECK (state IN ('pending', 'processing', 'failed', 'succeeded', 'dead_letter', 'resolved')),
     attempts integer     NOT NULL DEFAULT 0,
     due_at   timestamptz NOT NULL,
-    UNIQUE (event_id, handler)
+    PRIMARY KEY (event_id, handler)
 ) WITH (autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0);
 -- The sweeper's one question: which unfinished jobs are due?
 CREATE INDEX jobs_due ON jobs (due_at) WHERE state IN ('pending', 'processing', 'failed');

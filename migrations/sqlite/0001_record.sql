@@ -38,14 +38,13 @@ CREATE INDEX resends_by_key ON resends (source, dedupe_key);
 
 -- One event for one handler: everything that changes is here, in short rows.
 CREATE TABLE jobs (
-    id       BLOB    NOT NULL PRIMARY KEY,
     event_id BLOB    NOT NULL,
     handler  TEXT    NOT NULL,
     state    TEXT    NOT NULL DEFAULT 'pending'
              CHECK (state IN ('pending', 'processing', 'failed', 'succeeded', 'dead_letter', 'resolved')),
     attempts INTEGER NOT NULL DEFAULT 0,
     due_at   INTEGER NOT NULL,
-    UNIQUE (event_id, handler)
-) STRICT;
+    PRIMARY KEY (event_id, handler)
+) STRICT, WITHOUT ROWID;
 -- The sweeper's one question: which unfinished jobs are due?
 CREATE INDEX jobs_due ON jobs (due_at) WHERE state IN ('pending', 'processing', 'failed');

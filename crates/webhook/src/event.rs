@@ -49,11 +49,6 @@ id! {
 }
 
 id! {
-    /// The id of a job: one event for one handler.
-    JobId
-}
-
-id! {
     /// The id of a request that arrived, accepted or not; it stands on every line of the log about that request.
     RequestId
 }

@@ -24,7 +24,7 @@ pub mod signature;
 pub mod refusal_suite;
 
 pub use clock::{Clock, FixedClock, SystemClock};
-pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, JobId, Label, RequestId, UNREADABLE};
+pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE};
 pub use genuine::{Genuine, verify};
 pub use name::{HandlerName, InvalidName, SourceName};
 pub use provider::{Answer, Provider, Reading, Unreadable};

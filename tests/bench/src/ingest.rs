@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &IngestArguments) -> anyhow::Result<()> {
         } else {
             (time, REQUESTS_PER_SECOND * usize::try_from(arguments.seconds)?)
         };
-        let requests = Arc::new(Requests::sign(count, round, arguments.body_bytes)?);
+        let requests = Arc::new(Requests::sign(count, round, arguments.body_bytes, arguments.ids)?);
         for setup in &mut setups {
             eprintln!("round {round} of {}: {}", arguments.rounds, setup.name);
             let cpu_before = setup.server.cpu_time()?;
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &IngestArguments) -> anyhow::Result<()> {
 }
 
 fn setups(arguments: &IngestArguments) -> anyhow::Result<Vec<Setup>> {
-    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| only == name);
     let mut setups = Vec::new();
     let mut add = |name, server: Server| {
         setups.push(Setup { name, server, turns: vec![], latencies: vec![], cpu_time: Duration::ZERO })
@@ -71,10 +71,10 @@ fn setups(arguments: &IngestArguments) -> anyhow::Result<Vec<Setup>> {
     if wanted("postgres") {
         add("postgres", Server::hookfast(Some(&fresh_database()), "", "")?);
     }
-    if wanted("postgres one insert per request") {
+    if wanted("postgres-one-insert") {
         // As many connections as a usual pool has, so that Postgres can group commits by itself.
         let (ingest, store) = ("batch_events = 1\nanswer_deadline = \"5s\"", "parallel_batches = 16");
-        add("postgres one insert per request", Server::hookfast(Some(&fresh_database()), ingest, store)?);
+        add("postgres-one-insert", Server::hookfast(Some(&fresh_database()), ingest, store)?);
     }
     Ok(setups)
 }

@@ -27,13 +27,16 @@ struct IngestArguments {
     /// The size of a body
     #[arg(long, default_value_t = 1024)]
     body_bytes: usize,
+    /// What the events' ids look like
+    #[arg(long, value_enum, default_value_t = requests::Ids::Stripe)]
+    ids: requests::Ids,
     /// How long a set-up is measured in each round
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     /// How often each set-up has its turn
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Measure only set-ups whose name contains this, and the floor
+    /// Measure only the floor and this set-up
     #[arg(long)]
     only: Option<String>,
     /// Print one JSON object for each set-up

@@ -15,12 +15,17 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// So many requests; another round gives other events.
-    pub(crate) fn sign(count: usize, round: usize, body_bytes: usize) -> anyhow::Result<Self> {
+    pub(crate) fn sign(count: usize, round: usize, body_bytes: usize, ids: Ids) -> anyhow::Result<Self> {
         let secret = Secret::new(SECRET)?;
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let (mut bytes, mut ends) = (Vec::with_capacity(count * (body_bytes + 320)), Vec::with_capacity(count));
         for serial in 0..count {
-            let request = sign("http://bench/webhooks/stripe", &secret, now, body(round, serial, now, body_bytes));
+            let request = sign(
+                "http://bench/webhooks/stripe",
+                &secret,
+                now,
+                body(&ids.id(round, serial), serial, now, body_bytes),
+            );
             bytes.extend_from_slice(&post(&request));
             ends.push(bytes.len());
         }
@@ -38,11 +43,29 @@ impl Requests {
     }
 }
 
-fn body(round: usize, serial: usize, now: i64, body_bytes: usize) -> String {
-    // Stripe's ids look random, and indexes feel the difference.
-    let scattered = (serial as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// What the ids of events look like, which the index of dedupe keys feels.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Ids {
+    /// As Stripe's own: the time, the account, and something random
+    Stripe,
+    /// Random from the first digit on, such as the UUIDs of other providers: the worst there is for an index
+    Random,
+}
+
+impl Ids {
+    fn id(self, round: usize, serial: usize) -> String {
+        let scattered = (serial as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match self {
+            // Some thousand events have the same moment.
+            Self::Stripe => format!("evt_1{round:02x}{:03x}Lt4dXK03v5{scattered:016x}", serial >> 12),
+            Self::Random => format!("{scattered:016x}-evt-{round:02x}"),
+        }
+    }
+}
+
+fn body(id: &str, serial: usize, now: i64, body_bytes: usize) -> String {
     let start = format!(
-        r#"{{"id":"evt_{scattered:016x}{round:x}","object":"event","type":"invoice.paid","created":{now},"livemode":false,"data":{{"object":{{"id":"in_{serial}","object":"invoice","filler":""#
+        r#"{{"id":"{id}","object":"event","type":"invoice.paid","created":{now},"livemode":false,"data":{{"object":{{"id":"in_{serial}","object":"invoice","filler":""#
     );
     let end = "\"}}}";
     let filler = "x".repeat(body_bytes.saturating_sub(start.len() + end.len()));

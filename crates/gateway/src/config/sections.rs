@@ -129,7 +129,7 @@ fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
             .map_err(|error: hookfast_store::OpenError| error.to_string())
     };
     let url = section.value("url", |value| url(value).map(Some), Some(StoreUrl::Sqlite("hookfast.db".into())));
-    let parallel_batches = section.value("parallel_batches", parse::count, 4);
+    let parallel_batches = section.value("parallel_batches", parse::count, 2);
     section.finish();
     Some(hookfast_store::Config { url: url?, parallel_batches })
 }

@@ -51,6 +51,8 @@ async fn pool(options: PgConnectOptions, parallel_batches: usize) -> Result<PgPo
             ("synchronous_commit", "on"),
             ("statement_timeout", "4s"),
             ("idle_in_transaction_session_timeout", "10s"),
+            // A batch is always the same statement; planning it anew for each batch costs more than running it.
+            ("plan_cache_mode", "force_generic_plan"),
         ])
         .disable_statement_logging();
     let parallel_batches = u32::try_from(parallel_batches).unwrap_or(u32::MAX);

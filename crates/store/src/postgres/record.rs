@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use hookfast_webhook::JobId;
 use sqlx::Row;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -30,9 +29,9 @@ WITH incoming AS (
                         remote_address, method, url, headers, body)
     SELECT incoming.* FROM incoming JOIN fresh ON fresh.event_id = incoming.id
 ), new_jobs AS (
-    INSERT INTO jobs (id, event_id, handler, due_at)
-    SELECT job.id, job.event_id, job.handler, clock_timestamp() + make_interval(secs => $18)
-    FROM unnest($15::uuid[], $16::uuid[], $17::text[]) AS job (id, event_id, handler)
+    INSERT INTO jobs (event_id, handler, due_at)
+    SELECT job.event_id, job.handler, clock_timestamp() + make_interval(secs => $17)
+    FROM unnest($15::uuid[], $16::text[]) AS job (event_id, handler)
     JOIN fresh ON fresh.event_id = job.event_id
 ), came_again AS (
     INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
@@ -62,7 +61,6 @@ pub(super) async fn record(connection: &mut PgConnection, events: &[Routed]) -> 
         .bind(deliveries().map(|delivery| delivery.request.url.as_str()).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| stored_headers(&delivery.request.headers)).collect::<Vec<_>>())
         .bind(column(events, |routed| &routed.event.body()[..]))
-        .bind(jobs().map(|_| JobId::new().0).collect::<Vec<_>>())
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
         .bind(jobs().map(|(_, handler)| handler.as_str()).collect::<Vec<_>>())
         .bind(f64::from(DISPATCH_GRACE_SECONDS))

@@ -5,7 +5,7 @@ mod open;
 mod record;
 mod rows;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use hookfast_webhook::EventId;
@@ -20,7 +20,7 @@ pub(crate) struct SqliteStore {
     readers: SqlitePool,
     checkpoints: JoinHandle<()>,
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
-    broken: OnceLock<String>,
+    broken: Arc<OnceLock<String>>,
 }
 
 #[async_trait]
@@ -72,23 +72,28 @@ impl SqliteStore {
     }
 
     fn judge(&self, error: &sqlx::Error) -> StoreError {
-        let problem = error.to_string();
-        match primary_code(error) {
-            // IOERR, CORRUPT, NOTADB, READONLY, CANTOPEN
-            Some(10 | 11 | 26 | 8 | 14) => {
-                let _ = self.broken.set(problem.clone());
-                StoreError::Broken(problem)
-            }
-            // ERROR, TOOBIG, CONSTRAINT, MISMATCH
-            Some(1 | 18 | 19 | 20) => StoreError::Rejected(problem),
-            // Mostly FULL, BUSY, LOCKED, NOMEM, which pass.
-            Some(_) => StoreError::Unavailable(problem),
-            None if matches!(error, sqlx::Error::WorkerCrashed) => {
-                let _ = self.broken.set(problem.clone());
-                StoreError::Broken(problem)
-            }
-            None => StoreError::Unavailable(problem),
+        judge(error, &self.broken)
+    }
+}
+
+/// What the caller can do about an error; whatever ends all promises is noted.
+fn judge(error: &sqlx::Error, broken: &OnceLock<String>) -> StoreError {
+    let problem = error.to_string();
+    match primary_code(error) {
+        // IOERR, CORRUPT, NOTADB, READONLY, CANTOPEN
+        Some(10 | 11 | 26 | 8 | 14) => {
+            let _ = broken.set(problem.clone());
+            StoreError::Broken(problem)
         }
+        // ERROR, TOOBIG, CONSTRAINT, MISMATCH
+        Some(1 | 18 | 19 | 20) => StoreError::Rejected(problem),
+        // Mostly FULL, BUSY, LOCKED, NOMEM, which pass.
+        Some(_) => StoreError::Unavailable(problem),
+        None if matches!(error, sqlx::Error::WorkerCrashed) => {
+            let _ = broken.set(problem.clone());
+            StoreError::Broken(problem)
+        }
+        None => StoreError::Unavailable(problem),
     }
 }
 

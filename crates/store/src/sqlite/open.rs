@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions, Row};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::SqliteStore;
+use super::{SqliteStore, judge};
 use crate::migrations::{APPLIED, compare};
 use crate::{Migrate, OpenError};
 
@@ -24,8 +24,8 @@ const SAFE_VERSION: [u32; 3] = [3, 51, 3];
 
 const PAGE_BYTES: u32 = 8192;
 
-/// Beyond this length of the WAL (64 MiB) the writer waits for a checkpoint, so that the file does not grow for ever.
-const WAL_LIMIT_PAGES: i64 = 64 * 1024 * 1024 / PAGE_BYTES as i64;
+/// Beyond this length of the WAL (128 MiB) the writer waits for a checkpoint, so that the file does not grow for ever.
+const WAL_LIMIT_PAGES: i64 = 128 * 1024 * 1024 / PAGE_BYTES as i64;
 
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, migrate: Migrate) -> Result<Self, OpenError> {
@@ -37,8 +37,10 @@ impl SqliteStore {
         check_settings(&mut writer).await.map_err(unreachable)??;
         check_tables(&mut writer, path, migrate).await?;
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
-        let checkpoints = spawn_checkpoints(options.connect().await.map_err(unreachable)?);
-        Ok(Self { writer: Mutex::new(writer), readers, checkpoints, broken: OnceLock::new() })
+        let broken = Arc::new(OnceLock::new());
+        let connection = options.connect().await.map_err(unreachable)?;
+        let checkpoints = spawn_checkpoints(connection, Arc::clone(&broken));
+        Ok(Self { writer: Mutex::new(writer), readers, checkpoints, broken })
     }
 }
 
@@ -124,13 +126,14 @@ async fn check_tables(writer: &mut SqliteConnection, path: &Path, migrate: Migra
 /// Moves what the WAL holds into the database, beside the writer. Under steady load such a checkpoint never gets to the
 /// end of the WAL; once that is too long, one that makes the writer wait lets it start over at the beginning of the file,
 /// which is kept, because writing over a file is faster than making it longer.
-fn spawn_checkpoints(mut connection: SqliteConnection) -> JoinHandle<()> {
+fn spawn_checkpoints(mut connection: SqliteConnection, broken: Arc<OnceLock<String>>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut timer = tokio::time::interval(Duration::from_secs(1));
         loop {
             timer.tick().await;
             if let Err(error) = checkpoint(&mut connection).await {
-                tracing::warn!(%error, "a checkpoint of the database failed; it is tried again");
+                tracing::warn!(%error, "a checkpoint of the database failed");
+                judge(&error, &broken);
             }
         }
     })

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use hookfast_webhook::{EventId, HandlerName, JobId};
+use hookfast_webhook::{EventId, HandlerName};
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 use time::OffsetDateTime;
@@ -41,9 +41,8 @@ static INSERT_EVENTS: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
-static INSERT_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
-    ManyRows::new("INSERT OR ROLLBACK INTO jobs (id, event_id, handler, due_at) SELECT * FROM {rows}", 4)
-});
+static INSERT_JOBS: LazyLock<ManyRows> =
+    LazyLock::new(|| ManyRows::new("INSERT OR ROLLBACK INTO jobs (event_id, handler, due_at) SELECT * FROM {rows}", 3));
 
 static INSERT_RESENDS: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
@@ -80,7 +79,7 @@ async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<
     let jobs = new.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler)));
     let jobs: Vec<_> = jobs.collect();
     let bind_job = |(event_id, handler): &(EventId, &HandlerName), values: &mut Values| {
-        values.add(JobId::new().0).add(event_id.0).add(handler.as_str()).add(due_at);
+        values.add(event_id.0).add(handler.as_str()).add(due_at);
     };
     INSERT_JOBS.execute(writer, &jobs, bind_job).await?;
     Ok(recorded)
