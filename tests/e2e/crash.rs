@@ -54,3 +54,19 @@ fn after_an_io_error_nothing_more_is_promised() {
         eventually("it works again", || gateway.client().send(&sample(u64::MAX)).unwrap().status == 200);
     }
 }
+
+/// Commits only write the log of the database; the file itself is written by checkpoints, and its disk can die too.
+#[test]
+fn after_an_io_error_in_a_checkpoint_nothing_more_is_promised() {
+    let setup = patient(Database::Sqlite);
+    let file = setup.folder().join("hookfast.db").display().to_string();
+    let inject = "inject=fsync,fdatasync:error=EIO:when=3+";
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", &file, "-e", "trace=fsync,fdatasync", "-e", inject];
+    let mut gateway = setup.under(&strace).start();
+    let load = Load::start(gateway.ingest, 2);
+    assert_eq!(gateway.wait().code(), Some(1));
+    let ledger = load.end();
+    assert!(!ledger.promised.is_empty());
+    assert_eq!(ledger.promised_after_refusal, Vec::<String>::new());
+    ledger.assert_kept(&gateway.restart());
+}

@@ -18,9 +18,9 @@ pub(crate) async fn list(config: Config, limit: u32, as_json: bool) -> Result<()
     let events = store.latest_events(limit).await?;
     store.close().await;
     if as_json {
-        events.iter().for_each(|event| println!("{}", summary_json(event)));
+        events.iter().for_each(|event| outln!("{}", summary_json(event)));
     } else if events.is_empty() {
-        println!("No events yet. `hookfast serve` prints where to send them.");
+        outln!("No events yet. `hookfast serve` prints where to send them.");
     } else {
         print_table(&events);
     }
@@ -38,7 +38,7 @@ pub(crate) async fn show(config: Config, id: Uuid, raw: bool, as_json: bool) -> 
         return std::io::stdout().write_all(&event.body).map_err(Exit::failed);
     }
     if as_json {
-        println!("{}", event_json(&event, &jobs));
+        outln!("{}", event_json(&event, &jobs));
     } else {
         print_event(&event, &jobs);
     }
@@ -55,21 +55,27 @@ async fn open_existing(config: &Config) -> Result<Arc<dyn Store>, Exit> {
 }
 
 fn print_table(events: &[EventSummary]) {
-    println!(
+    outln!(
         "{:36}  {:20}  {:16}  {:32}  {:>6}  {:>5}  {:>4}",
-        "ID", "RECEIVED", "SOURCE", "TYPE", "BYTES", "CAME", "JOBS"
+        "ID",
+        "RECEIVED",
+        "SOURCE",
+        "TYPE",
+        "BYTES",
+        "CAME",
+        "JOBS"
     );
     for event in events {
         let EventSummary { id, source, event_type, size_bytes, resends, jobs, .. } = event;
         let received = to_the_second(event.received_at);
         let came = format!("{}x", resends + 1);
-        println!("{id}  {received:20}  {source:16}  {event_type:32}  {size_bytes:>6}  {came:>5}  {jobs:>4}");
+        outln!("{id}  {received:20}  {source:16}  {event_type:32}  {size_bytes:>6}  {came:>5}  {jobs:>4}");
     }
 }
 
 fn print_event(event: &StoredEvent, jobs: &[JobSummary]) {
     let summary = &event.summary;
-    let line = |name: &str, value: &str| println!("{name:12}  {value}");
+    let line = |name: &str, value: &str| outln!("{name:12}  {value}");
     line("event", &summary.id.to_string());
     line("type", &summary.event_type);
     line("source", &summary.source);
@@ -85,11 +91,11 @@ fn print_event(event: &StoredEvent, jobs: &[JobSummary]) {
         line("job", &format!("{} is {}, {} attempts", job.handler, job.state, job.attempts));
     }
     // Whoever sent it wrote the query, and this is a terminal.
-    println!("\n{} {}", event.method, event.url.escape_default());
+    outln!("\n{} {}", event.method, event.url.escape_default());
     for (name, value) in event.headers.iter() {
-        println!("{name}: {}", value.escape_ascii());
+        outln!("{name}: {}", value.escape_ascii());
     }
-    println!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
+    outln!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
 }
 
 fn event_json(event: &StoredEvent, jobs: &[JobSummary]) -> Value {

@@ -1,5 +1,13 @@
 //! The gateway: configuration, wiring, subcommands. It knows every other crate, and none knows it.
 
+/// Prints a line of output. Whoever reads it may have gone, as in `hookfast events list | head`, and `println!` would panic.
+macro_rules! outln {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 mod cli;
 mod config;
 mod development;

@@ -8,6 +8,6 @@ use crate::exit::Exit;
 pub(crate) async fn migrate(config: Config) -> Result<(), Exit> {
     let store = open(&config.store, Migrate::Run).await?;
     store.close().await;
-    println!("The tables are up to date.");
+    outln!("The tables are up to date.");
     Ok(())
 }

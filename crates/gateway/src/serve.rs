@@ -1,6 +1,5 @@
 //! `hookfast serve`: everything in one process.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,9 +170,8 @@ impl Greeting {
         Self { lines }
     }
 
-    /// Nobody may be reading, and that is no reason to end: `println!` would.
     fn print(self) {
-        let _ = writeln!(std::io::stdout(), "{}", self.lines.join("\n"));
+        outln!("{}", self.lines.join("\n"));
     }
 }
 

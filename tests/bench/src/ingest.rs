@@ -62,7 +62,7 @@ fn setups(arguments: &IngestArguments) -> anyhow::Result<Vec<Setup>> {
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| only == name);
     let mut setups = Vec::new();
     let mut add = |name, server: Server| {
-        setups.push(Setup { name, server, turns: vec![], latencies: vec![], cpu_time: Duration::ZERO })
+        setups.push(Setup { name, server, turns: vec![], latencies: vec![], cpu_time: Duration::ZERO });
     };
     add("floor", Server::floor()?);
     if wanted("sqlite") {

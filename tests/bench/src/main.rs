@@ -3,6 +3,8 @@
 //! Only ratios within one run mean anything: the load generator shares the machine with what it measures, and so do
 //! others. That is why the set-ups take turns, round after round.
 
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
 mod floor;
 mod ingest;
 mod load;

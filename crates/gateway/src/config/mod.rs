@@ -112,11 +112,11 @@ pub(crate) fn check(file: Option<&Path>, as_json: bool) -> Result<(), Exit> {
             .iter()
             .map(|problem| json!({"origin": problem.origin, "key": problem.key, "problem": problem.problem}))
             .collect();
-        println!("{}", json!({"ok": loaded.is_ok(), "problems": problems}));
+        outln!("{}", json!({"ok": loaded.is_ok(), "problems": problems}));
     }
     let config = loaded.map_err(Exit::Config)?;
     if !as_json {
-        println!("The configuration is fine. Sources: {}. Handlers: {}.", config.sources.len(), config.handlers.len());
+        outln!("The configuration is fine. Sources: {}. Handlers: {}.", config.sources.len(), config.handlers.len());
     }
     Ok(())
 }

@@ -80,16 +80,16 @@ fn read_body(file: &Path) -> Result<Bytes, Exit> {
 fn report(provider: &dyn Provider, verdict: &Result<Genuine, Refusal>, as_json: bool) {
     let readings = verdict.as_ref().ok().map(|genuine| genuine.readings(provider));
     if as_json {
-        println!("{}", verdict_json(verdict, readings.as_ref()));
+        outln!("{}", verdict_json(verdict, readings.as_ref()));
         return;
     }
     match verdict {
-        Err(refusal) => println!("refused: {refusal}"),
+        Err(refusal) => outln!("refused: {refusal}"),
         Ok(genuine) => {
-            println!("genuine: signed with secret number {}", genuine.proof().secret_index() + 1);
+            outln!("genuine: signed with secret number {}", genuine.proof().secret_index() + 1);
             match readings {
                 Some(Ok(readings)) => readings.iter().for_each(print_reading),
-                Some(Err(Unreadable(problem))) => println!("  unreadable, kept whole: {problem}"),
+                Some(Err(Unreadable(problem))) => outln!("  unreadable, kept whole: {problem}"),
                 None => {}
             }
         }
@@ -97,10 +97,10 @@ fn report(provider: &dyn Provider, verdict: &Result<Genuine, Refusal>, as_json: 
 }
 
 fn print_reading(reading: &Reading) {
-    println!("  key       {}", reading.dedupe_key);
-    println!("  type      {}", reading.event_type);
-    println!("  account   {}", reading.account.as_deref().unwrap_or("-"));
-    println!("  occurred  {}", reading.occurred_at.map_or("-".into(), rfc3339));
+    outln!("  key       {}", reading.dedupe_key);
+    outln!("  type      {}", reading.event_type);
+    outln!("  account   {}", reading.account.as_deref().unwrap_or("-"));
+    outln!("  occurred  {}", reading.occurred_at.map_or("-".into(), rfc3339));
 }
 
 fn verdict_json(verdict: &Result<Genuine, Refusal>, readings: Option<&Result<Vec<Reading>, Unreadable>>) -> Value {

@@ -96,7 +96,7 @@ pub(super) fn run(files: &[PathBuf], as_json: bool) -> Result<(), Exit> {
         print_json(&outcomes, disagreeing);
     } else {
         outcomes.iter().for_each(print_line);
-        println!("{} vectors: {} agree, {disagreeing} disagree", outcomes.len(), outcomes.len() - disagreeing);
+        outln!("{} vectors: {} agree, {disagreeing} disagree", outcomes.len(), outcomes.len() - disagreeing);
     }
     if disagreeing == 0 { Ok(()) } else { Err(Exit::No) }
 }
@@ -245,11 +245,11 @@ fn content_fits(expected: &ExpectedContent, answer: &Answer) -> bool {
 fn print_line(outcome: &Outcome) {
     let Outcome { id, name, level, differences, verdict, .. } = outcome;
     if differences.is_empty() {
-        println!("agrees     {id}  {level:10}  {name}");
+        outln!("agrees     {id}  {level:10}  {name}");
     } else {
-        println!("DISAGREES  {id}  {level:10}  {name}");
-        println!("           verdict: {verdict}");
-        differences.iter().for_each(|difference| println!("           {difference}"));
+        outln!("DISAGREES  {id}  {level:10}  {name}");
+        outln!("           verdict: {verdict}");
+        differences.iter().for_each(|difference| outln!("           {difference}"));
     }
 }
 
@@ -268,5 +268,5 @@ fn print_json(outcomes: &[Outcome], disagreeing: usize) {
             })
         })
         .collect();
-    println!("{}", json!({"vectors": vectors, "agree": outcomes.len() - disagreeing, "disagree": disagreeing}));
+    outln!("{}", json!({"vectors": vectors, "agree": outcomes.len() - disagreeing, "disagree": disagreeing}));
 }
