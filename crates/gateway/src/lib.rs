@@ -22,6 +22,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::Builder;
 
 pub use config::{Config, Problem};
 
@@ -50,7 +51,10 @@ fn dispatch(cli: Cli) -> Result<(), Exit> {
     }
 }
 
+/// One core is left to the store, which works beside the requests and would otherwise wait for them to let it run.
 fn in_runtime(task: impl Future<Output = Result<(), Exit>>) -> Result<(), Exit> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Exit::failed)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let workers = cores.saturating_sub(1).max(1);
+    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(Exit::failed)?;
     runtime.block_on(task)
 }

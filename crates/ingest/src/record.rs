@@ -7,13 +7,15 @@
 //! up, or a deadline that passes, stops nothing half-way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hookfast_store::{Recorded, Routed, Store, StoreError};
 use metrics::{Histogram, histogram};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,6 +28,12 @@ pub(crate) struct BatchLimits {
     pub(crate) events: usize,
     pub(crate) bytes: u64,
 }
+
+/// Beside another commit, one is worth it from this part of a full batch on.
+const WORTH_A_COMMIT: usize = 4;
+
+/// How long a batch waits for the commit that is under way, should that hang.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The way into the next commit.
 #[derive(Debug, Clone)]
@@ -59,10 +67,12 @@ impl Recorder {
     ) -> Self {
         let (queue, waiting) = mpsc::channel(queue_requests);
         let waiting = Arc::new(Mutex::new(waiting));
+        let under_way = Arc::new(UnderWay::default());
         for _ in 0..store.parallel_records() {
             let committer = Committer {
                 store: Arc::clone(store),
                 waiting: Arc::clone(&waiting),
+                under_way: Arc::clone(&under_way),
                 limits,
                 broken: broken.clone(),
                 batch_events: histogram!("hookfast_commit_events"),
@@ -94,9 +104,58 @@ impl Recorder {
     }
 }
 
+/// How many commits are under way.
+#[derive(Default)]
+struct UnderWay {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+impl UnderWay {
+    fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    fn begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        // Only the committer that holds the queue can be waiting for this.
+        self.ended.notify_one();
+    }
+}
+
+/// A batch that is being gathered.
+struct Batch {
+    submissions: Vec<Submission>,
+    events: usize,
+    bytes: u64,
+}
+
+impl Batch {
+    fn new(first: Submission) -> Self {
+        let mut batch = Self { submissions: Vec::new(), events: 0, bytes: 0 };
+        batch.push(first);
+        batch
+    }
+
+    fn push(&mut self, submission: Submission) {
+        self.events += submission.events.len();
+        self.bytes += submission.size_bytes();
+        self.submissions.push(submission);
+    }
+
+    fn is_within(&self, limits: BatchLimits) -> bool {
+        self.events < limits.events && self.bytes < limits.bytes
+    }
+}
+
 struct Committer {
     store: Arc<dyn Store>,
     waiting: Arc<Mutex<mpsc::Receiver<Submission>>>,
+    under_way: Arc<UnderWay>,
     limits: BatchLimits,
     broken: CancellationToken,
     batch_events: Histogram,
@@ -107,21 +166,41 @@ impl Committer {
     async fn run(self) {
         while let Some(batch) = self.next_batch().await {
             self.commit(batch).await;
+            self.under_way.end();
         }
     }
 
     /// Everything that waits, up to the limits. A request that is larger than the limits is a batch of its own size.
+    ///
+    /// Beside a commit that is under way, another one begins only when it is worth it, or when that one takes long:
+    /// otherwise a few early requests would have a commit to themselves, and take it from the many that follow.
     async fn next_batch(&self) -> Option<Vec<Submission>> {
         let mut waiting = self.waiting.lock().await;
-        let mut batch = vec![waiting.recv().await?];
-        let (mut events, mut bytes) = (batch[0].events.len(), batch[0].size_bytes());
-        while events < self.limits.events && bytes < self.limits.bytes {
-            let Ok(next) = waiting.try_recv() else { break };
-            events += next.events.len();
-            bytes += next.size_bytes();
-            batch.push(next);
+        let mut batch = Batch::new(waiting.recv().await?);
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            while batch.is_within(self.limits)
+                && let Ok(next) = waiting.try_recv()
+            {
+                batch.push(next);
+            }
+            if !self.under_way.any()
+                || batch.events >= self.limits.events / WORTH_A_COMMIT
+                || patience <= Instant::now()
+            {
+                break;
+            }
+            tokio::select! {
+                next = waiting.recv() => match next {
+                    Some(next) => batch.push(next),
+                    None => break,
+                },
+                () = self.under_way.ended.notified() => {}
+                () = sleep_until(patience) => {}
+            }
         }
-        Some(batch)
+        self.under_way.begin();
+        Some(batch.submissions)
     }
 
     async fn commit(&self, mut batch: Vec<Submission>) {

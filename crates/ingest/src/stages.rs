@@ -4,13 +4,14 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use hookfast_store::Recorded;
-use hookfast_webhook::{Answer, Arrival, Event, Refusal, Request, RequestId, SourceName, Unreadable, verify};
+use hookfast_store::{Recorded, Routed};
+use hookfast_webhook::{Answer, Arrival, Event, Refusal, Request, RequestId, Unreadable, verify};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::time::Instant;
+use tracing::Level;
 
 use crate::answer::{self, HttpResponse, Rejection};
 use crate::body::{self, BodyDeadlines, MemoryShare};
@@ -23,88 +24,112 @@ use crate::{Ingest, Source, address};
 /// Verifying and reading a body beyond this size takes long enough to be kept away from other requests.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
 
+/// Who asks.
+struct Caller {
+    request_id: RequestId,
+    address: IpAddr,
+    trace_id: Option<String>,
+}
+
+/// What there is to ask for.
+enum Found<'a> {
+    Source(&'a Source),
+    Live,
+    Ready,
+}
+
 impl Ingest {
     /// Answers any request.
     pub(crate) async fn answer(self: Arc<Self>, request: hyper::Request<Incoming>, peer: IpAddr) -> HttpResponse {
-        let id = RequestId::new();
         let (head, body) = request.into_parts();
-        let target = check_host(&head).and_then(|()| target(head.uri.path()).ok_or(Rejection::NotFound));
-        match target {
-            Ok(Target::Webhook(name)) => self.webhook(id, &name, head, body, peer).await,
-            Ok(health) if !matches!(head.method, Method::GET | Method::HEAD) => {
-                tracing::debug!(request_id = %id, ?health, "rejected: method_not_allowed");
-                answer::rejected(&Rejection::MethodNotAllowed(&[Method::GET, Method::HEAD]), id)
-            }
-            Ok(Target::Live) => plain("live\n"),
-            Ok(Target::Ready) => match self.readiness.check().await {
-                Ok(()) => plain("ready\n"),
-                Err(problem) => answer::problem(StatusCode::SERVICE_UNAVAILABLE, problem, id),
-            },
+        let address = address::client(peer, &head.headers, &self.config.trusted_proxies);
+        let trace_id = trace_id(&head.headers).map(str::to_owned);
+        let caller = Caller { request_id: RequestId::new(), address, trace_id };
+        let outcome = match self.find(&head) {
+            Ok(Found::Source(source)) => self.webhook(source, &caller, head, body).await,
+            Ok(Found::Live) => return plain("live\n"),
+            Ok(Found::Ready) => return self.ready(&caller).await,
             Err(rejection) => {
-                tracing::debug!(request_id = %id, client = %peer, "rejected: {}", rejection.reason());
-                answer::rejected(&rejection, id)
+                let Caller { request_id, address, trace_id } = &caller;
+                let (path, reason) = (head.uri.path().escape_debug(), rejection.reason());
+                tracing::debug!(%request_id, client = %address, trace_id, reason, "rejected: {path:.100}");
+                Err(rejection)
             }
+        };
+        match outcome {
+            Ok(answer) => answer::accepted(answer, caller.request_id),
+            Err(rejection) => answer::rejected(&rejection, caller.request_id),
+        }
+    }
+
+    /// What the request is for.
+    fn find(&self, head: &Parts) -> Result<Found<'_>, Rejection> {
+        check_host(head)?;
+        let target = target(head.uri.path()).ok_or(Rejection::NotFound)?;
+        let read_only = [Method::GET, Method::HEAD].contains(&head.method);
+        match target {
+            Target::Webhook(name) => {
+                self.sources.get(name).or(self.decoy.as_ref()).map(Found::Source).ok_or(Rejection::NotFound)
+            }
+            _ if !read_only => Err(Rejection::MethodNotAllowed(&[Method::GET, Method::HEAD])),
+            Target::Live => Ok(Found::Live),
+            Target::Ready => Ok(Found::Ready),
+        }
+    }
+
+    async fn ready(&self, caller: &Caller) -> HttpResponse {
+        match self.readiness.check().await {
+            Ok(()) => plain("ready\n"),
+            Err(problem) => answer::problem(StatusCode::SERVICE_UNAVAILABLE, problem, caller.request_id),
         }
     }
 
     async fn webhook(
         &self,
-        id: RequestId,
-        name: &SourceName,
+        source: &Source,
+        caller: &Caller,
         head: Parts,
         body: Incoming,
-        peer: IpAddr,
-    ) -> HttpResponse {
+    ) -> Result<Answer, Rejection> {
         let start = Instant::now();
-        let client = address::client(peer, &head.headers, &self.config.trusted_proxies);
-        let trace_id = trace_id(&head.headers).map(str::to_owned);
-        let Some(source) = self.sources.get(name).or(self.decoy.as_ref()) else {
-            tracing::debug!(request_id = %id, source = %name, %client, trace_id, "rejected: no such source");
-            return answer::rejected(&Rejection::NotFound, id);
-        };
-        let outcome = self.receive(source, id, head, body, client).await;
+        let outcome = self.receive(source, caller, head, body).await;
         source.metrics.duration.record(start.elapsed());
-        match outcome {
-            Ok(answer) => {
-                source.metrics.accepted.increment(1);
-                answer::accepted(answer, id)
-            }
+        match &outcome {
+            Ok(_) => source.metrics.accepted.increment(1),
             Err(rejection) => {
-                source.metrics.count_rejection(&rejection);
-                log_rejection(&rejection, id, source, client, trace_id.as_deref());
-                answer::rejected(&rejection, id)
+                source.metrics.count_rejection(rejection);
+                log_rejection(rejection, source, caller);
             }
         }
+        outcome
     }
 
     /// The stages, one after the other. `Ok` is only reached when the events are durable.
     async fn receive(
         &self,
         source: &Source,
-        id: RequestId,
+        caller: &Caller,
         head: Parts,
         body: Incoming,
-        client: IpAddr,
     ) -> Result<Answer, Rejection> {
-        self.limits.admit(&head, source, client)?;
+        self.limits.admit(&head, source, caller.address)?;
         let (request, memory) = self.read_request(source, head, body).await?;
         let deadline = Instant::now() + self.config.answer_deadline;
         let payload_bytes = request.body.len();
-        let (events, problem) = self.verify_and_read(source, id, request, client)?;
+        let (events, problem) = self.verify_and_read(source, caller, request)?;
         if let Some(problem) = problem {
             source.metrics.unreadable.increment(1);
-            tracing::warn!(request_id = %id, source = %source.name, %problem, "genuine but unreadable: kept whole");
+            let request_id = caller.request_id;
+            tracing::warn!(%request_id, source = %source.name, %problem, "genuine but unreadable: kept whole");
         }
         let routed = route(&self.subscriptions, events);
-        let first = routed.first().map(|routed| (routed.event.id(), routed.event.event_type().as_str().to_owned()));
+        let described = tracing::enabled!(Level::DEBUG).then(|| describe(&routed));
         let recorded = self.recorder.record(routed, memory, deadline).await?;
         source.metrics.payload.record(payload_bytes as f64);
         count_recorded(source, &recorded);
-        if let Some((event_id, event_type)) = first {
-            tracing::debug!(
-                request_id = %id, source = %source.name, %event_id, event_type, events = recorded.len(),
-                outcome = ?recorded.first(), "recorded"
-            );
+        if let Some(events) = described {
+            let Caller { request_id, address, trace_id } = caller;
+            tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "recorded: {events}");
         }
         Ok(source.provider.answer())
     }
@@ -125,17 +150,20 @@ impl Ingest {
     fn verify_and_read(
         &self,
         source: &Source,
-        id: RequestId,
+        caller: &Caller,
         request: Request,
-        client: IpAddr,
     ) -> Result<(Vec<Event>, Option<Unreadable>), Rejection> {
         let large = request.body.len() > LARGE_BODY_BYTES;
         let work = || {
             let provider = source.provider.as_ref();
             let now = self.clock.now();
             let genuine = verify(provider, request, &source.secrets, now)?;
-            let arrival =
-                Arrival { request_id: id, source: source.name.clone(), remote_address: client, received_at: now };
+            let arrival = Arrival {
+                request_id: caller.request_id,
+                source: source.name.clone(),
+                remote_address: caller.address,
+                received_at: now,
+            };
             Ok(genuine.read(provider, arrival))
         };
         // A panic in a provider must not take other requests of this connection with it, and never ends in a 2xx.
@@ -151,17 +179,32 @@ fn count_recorded(source: &Source, recorded: &[Recorded]) {
     source.metrics.duplicates.increment((recorded.len() - new) as u64);
 }
 
-fn log_rejection(rejection: &Rejection, id: RequestId, source: &Source, client: IpAddr, trace_id: Option<&str>) {
+/// Events in the words of the log: the first one's id and type, and how many there are.
+fn describe(events: &[Routed]) -> String {
+    let first = events.first().map(|routed| format!("{} {}", routed.event.id(), routed.event.event_type().as_str()));
+    match events.len() {
+        0 | 1 => first.unwrap_or_else(|| "nothing".into()),
+        count => format!("{} and {} more", first.unwrap_or_default(), count - 1),
+    }
+}
+
+fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller) {
     let source = &source.name;
+    let Caller { request_id, address, trace_id } = caller;
     match rejection {
         Rejection::Refused(refusal) => {
-            tracing::warn!(request_id = %id, %source, %client, trace_id, reason = refusal.reason(), "refused: {refusal}");
+            let reason = refusal.reason();
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, "refused: {refusal}");
         }
         Rejection::AddressNotAllowed | Rejection::TooLarge | Rejection::Internal => {
-            tracing::warn!(request_id = %id, %source, %client, trace_id, reason = rejection.reason(), "rejected");
+            let reason = rejection.reason();
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, "rejected");
         }
         // Under a flood or an outage there are many of these; the metrics count them.
-        _ => tracing::debug!(request_id = %id, %source, %client, trace_id, reason = rejection.reason(), "rejected"),
+        _ => {
+            let reason = rejection.reason();
+            tracing::debug!(%request_id, %source, client = %address, trace_id, reason, "rejected");
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub mod refusal_suite;
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE};
 pub use genuine::{Genuine, verify};
-pub use name::{HandlerName, InvalidName, SourceName};
+pub use name::{HandlerName, InvalidName, SourceName, is_name};
 pub use provider::{Answer, Provider, Reading, Unreadable};
 pub use refusal::Refusal;
 pub use request::Request;

@@ -1,5 +1,6 @@
 //! Names that appear in URLs, tables, metrics and queue subjects, and therefore follow one narrow rule.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use std::sync::Arc;
 #[error("`{0}` is not a name: use 1 to 63 lower-case letters, digits, `-` or `_`, and start with a letter or digit")]
 pub struct InvalidName(String);
 
-fn is_name(text: &str) -> bool {
+/// Whether the text follows the rule for names.
+pub fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=63).contains(&text.len())
         && text.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_')
@@ -29,6 +31,12 @@ macro_rules! name {
 
             /// The name as text.
             pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
                 &self.0
             }
         }

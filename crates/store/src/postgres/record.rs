@@ -13,29 +13,32 @@ use crate::{DISPATCH_GRACE_SECONDS, Recorded, Routed, headers};
 ///
 /// That a key is new is known from `fresh` alone. The other gateway's rows are not visible to this statement even after
 /// it has waited for them, which is why a resend is noted by key and not by event.
+///
+/// Each part unnests only what it needs: Postgres keeps the rows of every `unnest` and of every CTE, and bodies are long.
 const RECORD: &str = "
-WITH incoming AS (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
-                         $8::text[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[])
-        AS t (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id, remote_address,
-              method, url, headers, body)
-), fresh AS (
-    INSERT INTO dedupe_keys (source, dedupe_key, event_id)
-    SELECT source, dedupe_key, id FROM incoming ORDER BY source, dedupe_key, id
+WITH fresh AS (
+    INSERT INTO dedupe_keys (event_id, source, dedupe_key)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
+    ORDER BY source, dedupe_key, id
     ON CONFLICT DO NOTHING
     RETURNING event_id
 ), new_events AS (
-    INSERT INTO events (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id,
-                        remote_address, method, url, headers, body)
-    SELECT incoming.* FROM incoming JOIN fresh ON fresh.event_id = incoming.id
+    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
+                        occurred_at, proof, method, url, headers, body)
+    SELECT incoming.*
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[], $8::text[],
+                $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[]) AS incoming (id)
+    WHERE incoming.id IN (SELECT event_id FROM fresh)
 ), new_jobs AS (
     INSERT INTO jobs (event_id, handler, due_at)
     SELECT job.event_id, job.handler, clock_timestamp() + make_interval(secs => $17)
     FROM unnest($15::uuid[], $16::text[]) AS job (event_id, handler)
-    JOIN fresh ON fresh.event_id = job.event_id
+    WHERE job.event_id IN (SELECT event_id FROM fresh)
 ), came_again AS (
     INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
-    SELECT source, dedupe_key, received_at, request_id, remote_address FROM incoming
+    SELECT source, dedupe_key, received_at, request_id, remote_address
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[])
+        AS incoming (id, source, dedupe_key, received_at, request_id, remote_address)
     WHERE NOT EXISTS (SELECT FROM fresh WHERE fresh.event_id = incoming.id)
 )
 SELECT event_id FROM fresh
@@ -50,13 +53,13 @@ pub(super) async fn record(connection: &mut PgConnection, events: &[Routed]) -> 
         .bind(column(events, |routed| routed.event.id().0))
         .bind(arrivals().map(|arrival| arrival.source.as_str()).collect::<Vec<_>>())
         .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
+        .bind(arrivals().map(|arrival| arrival.received_at).collect::<Vec<_>>())
+        .bind(arrivals().map(|arrival| arrival.request_id.0).collect::<Vec<_>>())
+        .bind(arrivals().map(|arrival| arrival.remote_address.to_string()).collect::<Vec<_>>())
         .bind(column(events, |routed| routed.event.event_type().as_str()))
         .bind(column(events, |routed| routed.event.account().map(|account| account.as_str())))
         .bind(column(events, |routed| routed.event.occurred_at()))
-        .bind(arrivals().map(|arrival| arrival.received_at).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| delivery.proof.kind()).collect::<Vec<_>>())
-        .bind(arrivals().map(|arrival| arrival.request_id.0).collect::<Vec<_>>())
-        .bind(arrivals().map(|arrival| arrival.remote_address.to_string()).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| delivery.request.method.as_str()).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| delivery.request.url.as_str()).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| stored_headers(&delivery.request.headers)).collect::<Vec<_>>())
