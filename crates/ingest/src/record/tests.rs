@@ -12,6 +12,8 @@ use super::*;
 
 /// A store in memory whose commits wait for permission, and which refuses the event `evt_bad`.
 struct FakeStore {
+    committers: usize,
+    begun: AtomicUsize,
     permission: Semaphore,
     batches: SyncMutex<Vec<Vec<String>>>,
     failure: Option<fn() -> StoreError>,
@@ -19,7 +21,13 @@ struct FakeStore {
 
 impl FakeStore {
     fn new(permits: usize) -> Self {
-        Self { permission: Semaphore::new(permits), batches: SyncMutex::default(), failure: None }
+        Self {
+            committers: 1,
+            begun: AtomicUsize::new(0),
+            permission: Semaphore::new(permits),
+            batches: SyncMutex::default(),
+            failure: None,
+        }
     }
 
     fn batches(&self) -> Vec<Vec<String>> {
@@ -30,6 +38,7 @@ impl FakeStore {
 #[async_trait]
 impl Store for FakeStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.permission.acquire().await.expect("never closed").forget();
         if let Some(failure) = self.failure {
             return Err(failure());
@@ -43,7 +52,7 @@ impl Store for FakeStore {
     }
 
     fn parallel_records(&self) -> usize {
-        1
+        self.committers
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -218,4 +227,41 @@ async fn a_broken_store_is_reported() {
     let verdict = rig.recorder.record(event("evt_1"), None, later()).await;
     assert!(matches!(verdict, Err(Rejection::NotRecorded)));
     assert!(rig.broken.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_commit_another_one_begins_when_it_is_worth_it() {
+    let limits = BatchLimits { events: 3 * WORTH_A_COMMIT, bytes: 1_000_000 };
+    let rig = rig(FakeStore { committers: 2, ..FakeStore::new(0) }, 10, limits);
+    let begun = || rig.store.begun.load(Ordering::Relaxed);
+    let mut waiting = submit(&rig, &["evt_1"]).await;
+    waiting.extend(submit(&rig, &["evt_2", "evt_3"]).await);
+    assert_eq!(begun(), 1, "two events are not worth a commit of their own");
+    waiting.extend(submit(&rig, &["evt_4"]).await);
+    assert_eq!(begun(), 2, "three are");
+    rig.store.permission.add_permits(2);
+    for request in waiting {
+        assert!(request.await.expect("no panic").is_ok());
+    }
+    assert_eq!(rig.store.batches().iter().map(Vec::len).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_hangs_does_not_hold_up_the_others() {
+    let rig = rig(FakeStore { committers: 2, ..FakeStore::new(0) }, 10, LIMITS);
+    let _waiting = submit(&rig, &["evt_1", "evt_2"]).await;
+    tokio::time::sleep(2 * PATIENCE).await;
+    assert_eq!(rig.store.begun.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_commit_ends_whoever_waits_goes_on_at_once() {
+    let rig = rig(FakeStore { committers: 2, ..FakeStore::new(0) }, 10, LIMITS);
+    let waiting = submit(&rig, &["evt_1", "evt_2"]).await;
+    rig.store.permission.add_permits(2);
+    let start = Instant::now();
+    for request in waiting {
+        assert!(request.await.expect("no panic").is_ok());
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO, "time stands still while there is something to do");
 }
