@@ -32,11 +32,11 @@ impl Exit {
             Self::Failed(problem) => say(&problem, 1),
             Self::No => ExitCode::from(1),
             Self::Config(problems) => {
-                let count = problems.len();
-                eprintln!("error: the configuration has {count} problem{}:", if count == 1 { "" } else { "s" });
-                for problem in problems {
-                    eprintln!("  {problem}");
+                if let [problem] = problems.as_slice() {
+                    return say(&problem.to_string(), 2);
                 }
+                eprintln!("error: the configuration has {} problems:", problems.len());
+                problems.iter().for_each(|problem| eprintln!("  {problem}"));
                 ExitCode::from(2)
             }
             Self::NotFound(problem) => say(&problem, 3),

@@ -15,6 +15,10 @@ pub type Signature = [u8; 32];
 pub const SIGNATURE_CANDIDATES_MAX: usize = 16;
 
 /// Evidence that a request is genuine. Only this module can make one.
+///
+/// ```compile_fail
+/// let proof = hookfast_webhook::Proof { secret_index: 0 };
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proof {
     secret_index: usize,

@@ -1,16 +1,17 @@
 //! A private Postgres: own folder, free port, own user if we are root, gone when dropped.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::process::{children, try_signal};
-use crate::{Signal, eventually, signal};
+use crate::{Signal, signal};
 
 /// The shared private server that `tests/run` starts, as a URL without a database.
 const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
@@ -33,7 +34,8 @@ impl PrivatePostgres {
         let data = folder.path().join("data");
         initialise(&owner, &data);
         // Between asking for a free port and using it, somebody else may have taken it.
-        let (server, port) = (0..5).find_map(|_| try_start(&owner, &data, settings)).expect("postgres starts");
+        let started = (0..5).find_map(|_| try_start(&owner, folder.path(), settings));
+        let (server, port) = started.unwrap_or_else(|| panic!("postgres does not start: {}", log(folder.path())));
         Self { server, port, _folder: folder }
     }
 
@@ -80,21 +82,32 @@ impl Drop for PrivatePostgres {
     }
 }
 
-fn try_start(owner: &Owner, data: &Path, settings: &[&str]) -> Option<(Child, u16)> {
-    let port = free_port();
+fn try_start(owner: &Owner, folder: &Path, settings: &[&str]) -> Option<(Child, u16)> {
+    let (port, data) = (free_port(), folder.join("data"));
     let mut command = owner.command("postgres");
-    command.arg("-D").arg(data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(data);
+    command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&data);
     for setting in settings {
         command.args(["-c", setting]);
     }
-    let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres can be run");
+    let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
+    let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
     let url = format!("postgres://postgres@127.0.0.1:{port}");
-    let mut ended = false;
-    eventually("the private Postgres answers", || {
-        ended = matches!(server.try_wait(), Ok(Some(_)));
-        ended || psql(&url, "SELECT 1").is_ok()
-    });
-    (!ended).then_some((server, port))
+    let start = Instant::now();
+    while let Ok(None) = server.try_wait() {
+        if psql(&url, "SELECT 1").is_ok() {
+            return Some((server, port));
+        }
+        if start.elapsed() > Duration::from_secs(20) {
+            signal(&server, Signal::Kill);
+            let _ = server.wait();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+fn log(folder: &Path) -> String {
+    fs::read_to_string(folder.join("log")).unwrap_or_default()
 }
 
 /// The URL of a new, empty database on the shared server.
@@ -113,6 +126,7 @@ fn new_database(server: &str) -> String {
 
 fn psql(server: &str, sql: &str) -> Result<(), String> {
     let output = Command::new(program("psql"))
+        .env("PGCONNECT_TIMEOUT", "2")
         .args(["--no-psqlrc", "--quiet", "--dbname"])
         .arg(format!("{server}/postgres"))
         .args(["--command", sql])
@@ -142,8 +156,12 @@ pub(crate) fn program(name: &str) -> PathBuf {
     Path::new(folder.trim()).join(name)
 }
 
+/// Below the ports that the system gives to clients: one of those could be taken by whoever asks whether the server is
+/// there yet, and be connected to itself.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let random = uuid::Uuid::now_v7().as_u128() as u16 % 12_000;
+    (0..12_000).map(|step| 20_000 + (random + step) % 12_000).find(is_free).expect("a free port")
 }
 
 /// Who runs the server: Postgres refuses to be root.
