@@ -94,10 +94,9 @@ fn try_start(owner: &Owner, folder: &Path, settings: &[&str]) -> Option<(Child, 
     let url = format!("postgres://postgres@127.0.0.1:{port}");
     let start = Instant::now();
     while let Ok(None) = server.try_wait() {
-        if psql(&url, "SELECT 1").is_ok() {
-            return Some((server, port));
-        }
+        let Err(problem) = psql(&url, "SELECT 1") else { return Some((server, port)) };
         if start.elapsed() > Duration::from_secs(20) {
+            eprintln!("the private Postgres does not answer: {problem}");
             signal(&server, Signal::Kill);
             let _ = server.wait();
         }
