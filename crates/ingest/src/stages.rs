@@ -51,8 +51,9 @@ impl Ingest {
             Ok(Found::Ready) => return self.ready(&caller).await,
             Err(rejection) => {
                 let Caller { request_id, address, trace_id } = &caller;
-                let (path, reason) = (head.uri.path().escape_debug(), rejection.reason());
-                tracing::debug!(%request_id, client = %address, trace_id, reason, "rejected: {path:.100}");
+                let path: String = head.uri.path().chars().take(100).flat_map(char::escape_debug).collect();
+                let reason = rejection.reason();
+                tracing::debug!(%request_id, client = %address, trace_id, reason, "rejected: {path}");
                 Err(rejection)
             }
         };
