@@ -162,10 +162,13 @@ impl Greeting {
         if let Some(development) = development {
             lines.extend(development.sources.iter().map(|name| try_out(config, name, ingest)));
             lines.push("\nThen look: hookfast events list".into());
-            tracing::warn!(
-                file = %development.file.display(),
-                "no configuration file: the sources have development secrets. For real traffic write a hookfast.toml"
-            );
+            for name in &development.sources {
+                tracing::warn!(
+                    endpoint = %format_args!("http://{ingest}/webhooks/{name}"), secret = %name,
+                    file = %development.file.display(),
+                    "no configuration file: this source has a development secret. For real traffic write a hookfast.toml"
+                );
+            }
         }
         Self { lines }
     }
