@@ -5,8 +5,8 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use crate::{
-    Arrival, DedupeKey, Delivery, Event, EventId, Label, Proof, Provider, Reading, Refusal, Request, Secrets,
-    UNREADABLE, Unreadable, signature,
+    Answer, Arrival, DedupeKey, Delivery, Event, EventId, Label, Proof, Proved, Provider, Reading, Refusal, Request,
+    Secrets, UNREADABLE, Unreadable, signature,
 };
 
 /// A request that is proved to come from its provider, as it left there.
@@ -16,25 +16,32 @@ pub struct Genuine {
     proof: Proof,
 }
 
+/// What became of a request that was not refused.
+#[derive(Debug)]
+pub enum Verified {
+    /// It may carry events.
+    Genuine(Genuine),
+    /// It only asks whether we are there, and this is the answer.
+    Handshake(Answer),
+}
+
 /// Verifies a request, or says why it is refused.
 pub fn verify(
     provider: &dyn Provider,
     request: Request,
     secrets: &Secrets,
     now: OffsetDateTime,
-) -> Result<Genuine, Refusal> {
-    if secrets.is_empty() {
-        return Err(Refusal::NoSecret);
-    }
+) -> Result<Verified, Refusal> {
     refuse_repeated_headers(provider, &request)?;
-    let proof = provider.prove(&request, secrets, now)?;
-    Ok(Genuine { request, proof })
+    Ok(match provider.prove(&request, secrets, now)? {
+        Proved::Genuine(proof) => Verified::Genuine(Genuine { request, proof }),
+        Proved::Handshake(answer) => Verified::Handshake(answer),
+    })
 }
 
 fn refuse_repeated_headers(provider: &dyn Provider, request: &Request) -> Result<(), Refusal> {
-    let repeated = |name: &&&str| request.headers.get_all(**name).iter().nth(1).is_some();
-    match provider.proof_headers().iter().find(repeated) {
-        Some(name) => Err(Refusal::RepeatedHeader(name)),
+    match provider.proof_headers().iter().find(|name| request.headers.get_all(*name).iter().nth(1).is_some()) {
+        Some(name) => Err(Refusal::RepeatedHeader(name.clone())),
         None => Ok(()),
     }
 }
@@ -62,14 +69,16 @@ impl Genuine {
         provider.read(&self.request)
     }
 
+    /// What the provider wants to hear once the events are durable.
+    pub fn answer(&self, provider: &dyn Provider) -> Answer {
+        provider.answer(&self.request)
+    }
+
     fn unreadable(&self) -> Reading {
-        Reading {
-            dedupe_key: format!("{UNREADABLE}:{}", signature::sha256_hex(&self.request.body)),
-            event_type: UNREADABLE.into(),
-            account: None,
-            occurred_at: None,
-            body: self.request.body.clone(),
-        }
+        let Request { url, body, .. } = &self.request;
+        // Where a body is empty, everything stands in the URL.
+        let hash = signature::sha256_hex(&[url.as_bytes(), b"\n", body].concat());
+        Reading::new(format!("{UNREADABLE}:{hash}"), UNREADABLE, body.clone())
     }
 }
 

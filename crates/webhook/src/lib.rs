@@ -5,15 +5,20 @@
 //!
 //! ```text
 //! Request ──verify──▶ Genuine ──read──▶ Event
-//!    └────────────────▶ Refusal
+//!    ├───────────────▶ Handshake, answered at once
+//!    └───────────────▶ Refusal
 //! ```
 //!
-//! The only way to a [`Proof`], and so to a [`Genuine`] request, is the comparison in [`signature`].
+//! The only way to evidence is the comparison in [`signature`]; what came without any is marked as such in its [`Proof`].
 
 mod clock;
 mod event;
+pub mod form;
 mod genuine;
+pub mod json;
+pub mod moment;
 mod name;
+mod proof;
 mod provider;
 mod refusal;
 mod request;
@@ -25,10 +30,11 @@ pub mod refusal_suite;
 
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE};
-pub use genuine::{Genuine, verify};
+pub use genuine::{Genuine, Verified, verify};
 pub use name::{HandlerName, InvalidName, SourceName, is_name};
-pub use provider::{Answer, Provider, Reading, Unreadable};
+pub use proof::{Proof, ProofKind};
+pub use provider::{Answer, NoSample, Priority, Proved, Provider, Reading, SampleOrder, Unreadable};
 pub use refusal::Refusal;
 pub use request::Request;
 pub use secret::{BlankSecret, Secret, Secrets};
-pub use signature::{Proof, SIGNATURE_CANDIDATES_MAX};
+pub use signature::SIGNATURE_CANDIDATES_MAX;

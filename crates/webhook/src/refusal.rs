@@ -1,5 +1,6 @@
 //! Why a request is not taken for genuine.
 
+use http::HeaderName;
 use time::Duration;
 
 /// The reason of a refusal. It is for the operator, in the log and in `hookfast verify`; the sender learns only that it
@@ -10,31 +11,43 @@ pub enum Refusal {
     #[error(
         "the header `{0}` is missing or empty: the sender is not this provider, or a proxy in between dropped the header"
     )]
-    MissingHeader(&'static str),
+    MissingHeader(HeaderName),
     /// A header that carries the proof stands there more than once.
     #[error("the header `{0}` was sent more than once, so it is unclear which one counts")]
-    RepeatedHeader(&'static str),
+    RepeatedHeader(HeaderName),
     /// A header that carries the proof cannot be understood.
     #[error("the header `{name}` cannot be understood: {problem}")]
     MalformedHeader {
         /// The header.
-        name: &'static str,
+        name: HeaderName,
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// Something other than a header that carries the proof is absent, doubled or not text.
+    #[error("`{0}` is missing, doubled or not text, and the proof needs it: the sender is not this provider")]
+    Missing(String),
     /// No secret of the source gives any of the signatures.
     #[error(
         "no secret of this source gives this signature: the secret is another one, or the body was changed or re-encoded \
          on the way"
     )]
     WrongSignature,
-    /// The signature is good, but old: perhaps a recorded request that is played again.
-    #[error(
-        "the signature is good but {} s old, and only {} s are allowed: a replay, or one of the clocks is wrong",
-        age.whole_seconds(), tolerance.whole_seconds()
-    )]
+    /// The token that came along is none of the source's secrets.
+    #[error("the token is none of this source's secrets")]
+    WrongToken,
+    /// A handshake with a token that is not ours. Providers want a 403 here.
+    #[error("the verify token of this handshake is not the configured one")]
+    WrongVerifyToken,
+    /// It says that it is meant for somebody else.
+    #[error("`{0}` is not the configured one: the request is meant for another endpoint, or made up")]
+    NotOurs(&'static str),
+    /// The signature is good but does not cover the body.
+    #[error("{0}")]
+    UnprotectedBody(&'static str),
+    /// The signature is good, but its time is too far away: perhaps a recorded request that is played again.
+    #[error("{}", stale(*age, *tolerance))]
     Stale {
-        /// How old the signature is.
+        /// How old the signature is; negative when it is from the future.
         age: Duration,
         /// How old it may be.
         tolerance: Duration,
@@ -54,7 +67,12 @@ impl Refusal {
             Self::MissingHeader(_) => "missing_header",
             Self::RepeatedHeader(_) => "repeated_header",
             Self::MalformedHeader { .. } => "malformed_header",
+            Self::Missing(_) => "missing",
             Self::WrongSignature => "wrong_signature",
+            Self::WrongToken => "wrong_token",
+            Self::WrongVerifyToken => "wrong_verify_token",
+            Self::NotOurs(_) => "not_ours",
+            Self::UnprotectedBody(_) => "unprotected_body",
             Self::Stale { .. } => "stale",
             Self::NoSecret => "no_secret",
             Self::NoSource => "no_source",
@@ -62,6 +80,52 @@ impl Refusal {
     }
 
     /// Every word that [`Refusal::reason`] can give.
-    pub const REASONS: [&'static str; 7] =
-        ["missing_header", "repeated_header", "malformed_header", "wrong_signature", "stale", "no_secret", "no_source"];
+    pub const REASONS: [&'static str; 12] = [
+        "missing_header",
+        "repeated_header",
+        "malformed_header",
+        "missing",
+        "wrong_signature",
+        "wrong_token",
+        "wrong_verify_token",
+        "not_ours",
+        "unprotected_body",
+        "stale",
+        "no_secret",
+        "no_source",
+    ];
+}
+
+fn stale(age: Duration, tolerance: Duration) -> String {
+    let tolerance = in_words(tolerance);
+    let (off, replay) = if age.is_negative() { ("in the future", "") } else { ("old", "a replay, or ") };
+    format!(
+        "the signature is good but {} {off}, and only {tolerance} are allowed: {replay}the sender's clock or this \
+         machine's is {} off",
+        in_words(age), in_words(age)
+    )
+}
+
+/// Exact where seconds matter, and short where they do not.
+fn in_words(duration: Duration) -> String {
+    match duration.whole_seconds().unsigned_abs() {
+        seconds @ 0..=599 => format!("{seconds} s"),
+        seconds @ 600..=7199 => format!("{} minutes", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} hours", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_signature_says_which_way_and_how_far_the_clocks_are_off() {
+        let words = |age| Refusal::Stale { age, tolerance: Duration::seconds(300) }.to_string();
+        assert!(words(Duration::seconds(301)).contains("301 s old, and only 300 s are allowed"));
+        assert!(words(Duration::minutes(11)).contains("clock or this machine's is 11 minutes off"));
+        assert!(words(-Duration::hours(3)).contains("3 hours in the future"));
+        assert!(words(Duration::seconds(i64::MIN)).contains("days in the future"));
+    }
 }

@@ -1,7 +1,9 @@
 //! What a provider sent, before anything is known about it.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
+
+use crate::Refusal;
 
 /// A request as it came: nothing decoded, nothing normalised, nothing verified.
 #[derive(Debug, Clone)]
@@ -15,4 +17,14 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The body, byte for byte.
     pub body: Bytes,
+}
+
+impl Request {
+    /// The text of a header that the proof needs.
+    pub fn proof_header(&self, name: &HeaderName) -> Result<&str, Refusal> {
+        let value = self.headers.get(name).filter(|value| !value.is_empty());
+        let value = value.ok_or_else(|| Refusal::MissingHeader(name.clone()))?;
+        let problem = "it is not plain text";
+        value.to_str().map_err(|_| Refusal::MalformedHeader { name: name.clone(), problem })
+    }
 }

@@ -4,17 +4,16 @@
 
 mod header;
 
-use std::borrow::Cow;
-
-use hookfast_webhook::{Proof, Provider, Reading, Refusal, Request, Secret, Secrets, Unreadable, signature};
+use hookfast_webhook::signature::{self, KeyForm, KeyPair, Scheme};
+use hookfast_webhook::{
+    NoSample, Proved, Provider, Reading, Refusal, Request, SampleOrder, Secret, Secrets, Unreadable, json, moment,
+};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde::Deserialize;
-use serde_json::value::RawValue;
-use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
-const SIGNATURE: &str = "stripe-signature";
+static SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
 
 /// What can be set for a source of this provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -44,47 +43,87 @@ impl Stripe {
 }
 
 impl Provider for Stripe {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "stripe"
     }
 
-    fn proof_headers(&self) -> &'static [&'static str] {
-        &[SIGNATURE]
+    fn proof_headers(&self) -> &[HeaderName] {
+        std::slice::from_ref(&SIGNATURE)
     }
 
-    fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proof, Refusal> {
-        let header = header::parse(request.headers.get(SIGNATURE))?;
+    fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal> {
+        let header = header::parse(request.proof_header(&SIGNATURE)?)?;
         // The timestamp is signed as Stripe's own packages print it after reading it, not as it stands in the header.
         let timestamp = header.timestamp.to_string();
         let signed = [timestamp.as_bytes(), b".", &request.body];
-        let proof =
-            signature::prove_hmac_sha256(secrets, &signed, &header.signatures).ok_or(Refusal::WrongSignature)?;
+        let proof = Scheme::HMAC_SHA256.prove(secrets, &signed, &header.signatures)?;
         self.refuse_stale(header.timestamp, now)?;
-        Ok(proof)
+        Ok(proof.into())
     }
 
     fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable> {
-        let envelope: Envelope<'_> = serde_json::from_slice(&request.body).map_err(|error| unreadable(&error))?;
-        if envelope.id.is_empty() {
-            return Err(Unreadable("`id` is empty".into()));
-        }
+        let names = ["id", "type", "account", "context", "created"];
+        let [id, event_type, account, context, created] = json::members(&request.body, names)?;
+        let needed = |value| json::text(value).filter(|text| !text.is_empty());
+        let (Some(id), Some(event_type)) = (needed(id), needed(event_type)) else {
+            return Err(Unreadable("`id` or `type` is missing, empty or not text".into()));
+        };
         Ok(vec![Reading {
-            dedupe_key: envelope.id.into_owned(),
-            event_type: envelope.event_type.into_owned(),
+            event_id: Some(id.clone()),
             // Only one of the two is ever there: `account` in snapshot events of Connect, `context` in thin events.
-            account: envelope.account.or(envelope.context).and_then(text),
-            occurred_at: envelope.created.and_then(moment),
-            body: request.body.clone(),
+            account: json::text(account).or_else(|| json::text(context)),
+            // Snapshot events have unix seconds, thin events RFC 3339 text.
+            occurred_at: moment::from_json(created),
+            ..Reading::new(id, event_type, request.body.clone())
         }])
     }
 
-    fn sample(&self, url: &str, secret: &Secret, now: OffsetDateTime, serial: u64) -> Request {
-        let timestamp = now.unix_timestamp();
-        let body = format!(
-            r#"{{"id":"evt_sample_{serial}","object":"event","type":"invoice.paid","created":{timestamp},"livemode":false,"data":{{"object":{{"id":"in_{serial}","object":"invoice","amount_paid":2599,"currency":"eur"}}}}}}"#
-        );
-        sign(url, secret, timestamp, body)
+    fn key_pair(&self, random: &[u8; 32]) -> KeyPair {
+        let key = KeyForm { prefix: "whsec_".into(), ..KeyForm::TEXT };
+        Scheme { key, ..Scheme::HMAC_SHA256 }.key_pair(random)
     }
+
+    fn sample_kinds(&self) -> Vec<&str> {
+        KINDS.to_vec()
+    }
+
+    fn sample(&self, order: &SampleOrder<'_>) -> Result<Request, NoSample> {
+        let kind = order.kind_of(&KINDS)?;
+        Ok(sign(order.url, order.signing_key()?, order.now.unix_timestamp(), sample_body(kind, order)))
+    }
+
+    fn retries(&self) -> u32 {
+        // Over three days in live mode.
+        16
+    }
+}
+
+const KINDS: [&str; 5] =
+    ["invoice.paid", "payment_intent.succeeded", "charge.refunded", "customer.subscription.updated", "thin"];
+
+fn sample_body(kind: &str, SampleOrder { now, serial, .. }: &SampleOrder<'_>) -> String {
+    let created = now.unix_timestamp();
+    let object = match kind {
+        "payment_intent.succeeded" => format!(
+            r#"{{"id":"pi_{serial}","object":"payment_intent","amount":2599,"amount_received":2599,"currency":"eur","status":"succeeded"}}"#
+        ),
+        "charge.refunded" => format!(
+            r#"{{"id":"ch_{serial}","object":"charge","amount":2599,"amount_refunded":2599,"currency":"eur","payment_intent":"pi_{serial}","refunded":true}}"#
+        ),
+        "customer.subscription.updated" => {
+            format!(r#"{{"id":"sub_{serial}","object":"subscription","customer":"cus_{serial}","status":"active"}}"#)
+        }
+        "thin" => {
+            let created = now.format(&time::format_description::well_known::Rfc3339).unwrap_or_default();
+            return format!(
+                r#"{{"id":"evt_sample_thin_{serial}","object":"v2.core.event","type":"v1.billing.meter.error_report_triggered","created":"{created}","livemode":false,"context":null,"related_object":{{"id":"mtr_{serial}","type":"billing.meter","url":"/v1/billing/meters/mtr_{serial}"}}}}"#
+            );
+        }
+        _ => format!(r#"{{"id":"in_{serial}","object":"invoice","amount_paid":2599,"currency":"eur"}}"#),
+    };
+    format!(
+        r#"{{"id":"evt_sample_{serial}","object":"event","type":"{kind}","created":{created},"livemode":false,"data":{{"object":{object}}}}}"#
+    )
 }
 
 impl Stripe {
@@ -99,47 +138,13 @@ impl Stripe {
 /// Signs `body` as Stripe does.
 pub fn sign(url: &str, secret: &Secret, timestamp: i64, body: String) -> Request {
     let signed = [timestamp.to_string().as_bytes(), b".", body.as_bytes()].concat();
-    let signature = signature::to_hex(&signature::hmac_sha256(secret, &[&signed]));
-    let value = HeaderValue::try_from(format!("t={timestamp},v1={signature}")).expect("digits and hex are legal");
+    let signature = Scheme::HMAC_SHA256.sign(secret, &[&signed]).expect("any text is a key");
+    let value = format!("t={timestamp},v1={}", signature::to_hex(&signature));
     let headers = HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8")),
-        (HeaderName::from_static(SIGNATURE), value),
+        (SIGNATURE.clone(), HeaderValue::try_from(value).expect("digits and hex are legal")),
     ]);
     Request { method: Method::POST, url: url.into(), headers, body: body.into() }
-}
-
-/// The few fields of an event that we need. What is not needed to tell events apart may have any form.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    id: Cow<'a, str>,
-    #[serde(borrow, rename = "type")]
-    event_type: Cow<'a, str>,
-    #[serde(borrow)]
-    account: Option<&'a RawValue>,
-    #[serde(borrow)]
-    context: Option<&'a RawValue>,
-    #[serde(borrow)]
-    created: Option<&'a RawValue>,
-}
-
-/// The place and not the parser's words, which quote the payload.
-fn unreadable(error: &serde_json::Error) -> Unreadable {
-    let problem =
-        if error.is_data() { "`id` or `type` is missing, doubled or not text" } else { "the body is not JSON" };
-    Unreadable(format!("{problem} (line {}, column {})", error.line(), error.column()))
-}
-
-fn text(value: &RawValue) -> Option<String> {
-    serde_json::from_str(value.get()).ok()
-}
-
-/// Snapshot events have unix seconds, thin events RFC 3339 text.
-fn moment(value: &RawValue) -> Option<OffsetDateTime> {
-    match serde_json::from_str::<i64>(value.get()) {
-        Ok(seconds) => OffsetDateTime::from_unix_timestamp(seconds).ok(),
-        Err(_) => OffsetDateTime::parse(&text(value)?, &Rfc3339).ok(),
-    }
 }
 
 #[cfg(test)]

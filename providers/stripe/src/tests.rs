@@ -14,6 +14,16 @@ fn secret() -> Secret {
 }
 
 #[test]
+fn an_entry_after_a_blank_does_not_save_a_bad_signature() {
+    let mut request = sign("https://hooks.example.com", &secret(), 1_760_000_000, "{}".into());
+    let value = request.headers[&SIGNATURE].to_str().expect("text").to_owned() + " x";
+    request.headers.insert(SIGNATURE.clone(), HeaderValue::try_from(value).expect("legal"));
+    let now = OffsetDateTime::from_unix_timestamp(1_760_000_000).expect("a valid time");
+    let verdict = verify(&Stripe::new(&Config::default()), request, &Secrets::new(vec![secret()]), now);
+    assert_eq!(verdict.err(), Some(Refusal::WrongSignature));
+}
+
+#[test]
 fn an_event_without_time_and_account_is_still_an_event() {
     let reading = read(r#"{"id":"evt_1","type":"payout.paid"}"#).expect("readable");
     assert_eq!((reading.dedupe_key.as_str(), reading.event_type.as_str()), ("evt_1", "payout.paid"));

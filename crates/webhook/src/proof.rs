@@ -1,0 +1,59 @@
+//! Why a request is taken for genuine.
+
+/// Evidence that a request is genuine, or the statement that its provider gives none. It is stored with the events.
+///
+/// Only a comparison in [`crate::signature`] gives evidence:
+///
+/// ```compile_fail
+/// let proof = hookfast_webhook::Proof::by_secret(hookfast_webhook::ProofKind::Signature, 0);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof {
+    kind: ProofKind,
+    secret_index: Option<usize>,
+}
+
+/// How much a proof is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProofKind {
+    /// A signature covers the events.
+    Signature,
+    /// A signature came along, but covers only a part that is not the events.
+    PartialSignature,
+    /// A secret came along.
+    Token,
+    /// Nothing: whoever knows the URL could have sent it.
+    Unsigned,
+}
+
+impl Proof {
+    pub(crate) fn by_secret(kind: ProofKind, secret_index: usize) -> Self {
+        Self { kind, secret_index: Some(secret_index) }
+    }
+
+    /// For requests of providers that prove nothing, or whose configuration asks for no proof.
+    pub fn unsigned() -> Self {
+        Self { kind: ProofKind::Unsigned, secret_index: None }
+    }
+
+    /// The same proof, for a signature that does not cover the events.
+    #[must_use]
+    pub fn of_a_part(self) -> Self {
+        Self { kind: ProofKind::PartialSignature, ..self }
+    }
+
+    /// Which of the source's secrets matched, counted from 0.
+    pub fn secret_index(&self) -> Option<usize> {
+        self.secret_index
+    }
+
+    /// How the request was proved, as it is stored with the event.
+    pub fn kind(&self) -> &'static str {
+        match self.kind {
+            ProofKind::Signature => "signature",
+            ProofKind::PartialSignature => "partial_signature",
+            ProofKind::Token => "token",
+            ProofKind::Unsigned => "unsigned",
+        }
+    }
+}
