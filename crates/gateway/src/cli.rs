@@ -57,6 +57,10 @@ pub(crate) enum Command {
     Migrate,
     /// Check a request, or files of test vectors, offline, and explain the verdict
     Verify(VerifyArguments),
+    /// Play a provider against a running gateway: correctly signed requests, also as load
+    Simulate(SimulateArguments),
+    /// List the providers there are
+    Providers(ProvidersArguments),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -107,6 +111,93 @@ pub(crate) enum EventsCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ProvidersArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<ProvidersCommand>,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProvidersCommand {
+    /// The contract of one provider, and how to set it up
+    Show {
+        /// Its name
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArguments {
+    /// The provider to play
+    pub(crate) provider: String,
+
+    /// What to send, such as `invoice.paid` or `challenge` [default: what the provider usually sends]
+    pub(crate) event: Option<String>,
+
+    /// The source to send to [default: the only one of this provider]
+    #[arg(long)]
+    pub(crate) source: Option<String>,
+
+    /// The gateway, as scheme, host and port [default: `listen` of the configuration]
+    #[arg(long, value_name = "URL")]
+    pub(crate) gateway: Option<String>,
+
+    /// How many different requests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) count: u64,
+
+    /// How many requests a second [default: as fast as it goes]
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+
+    /// How many connections at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) connections: u16,
+
+    /// How many of the requests are sent a second time, such as `10%`
+    #[arg(long, default_value = "0%", value_name = "PERCENT", value_parser = percent)]
+    pub(crate) duplicates: f64,
+
+    /// Send them in another order than they were made in
+    #[arg(long)]
+    pub(crate) out_of_order: bool,
+
+    /// Change a byte of every body after signing; a good gateway refuses them all
+    #[arg(long)]
+    pub(crate) tamper: bool,
+
+    /// Sign every request as if it were a day old; a gateway refuses those of providers that sign a time
+    #[arg(long)]
+    pub(crate) stale: bool,
+
+    /// The number of the first request: the same number is the same event [default: by the clock, so always new ones]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) first: Option<u64>,
+
+    /// The private key of a provider that signs with one: `env:NAME`, `file:PATH` or the text itself
+    #[arg(long, value_name = "KEY")]
+    pub(crate) signing_key: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    number
+        .filter(|number| (0.0..=100.0).contains(number))
+        .map(|number| number / 100.0)
+        .ok_or_else(|| "write a share such as 10%".into())
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
     /// Files of test vectors to run instead of one request
     #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["provider", "secret", "header", "body_file"])]
@@ -117,7 +208,7 @@ pub(crate) struct VerifyArguments {
     pub(crate) provider: Option<String>,
 
     /// A secret: `env:NAME`, `file:PATH` or the text itself; may be repeated
-    #[arg(long, required_unless_present = "vectors")]
+    #[arg(long)]
     pub(crate) secret: Vec<String>,
 
     /// A setting of the provider, such as `tolerance_seconds=600`; may be repeated

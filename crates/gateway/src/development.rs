@@ -1,41 +1,41 @@
 //! Development secrets: made for whoever serves without a configuration, and kept, so that a restart has the same.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use data_encoding::HEXLOWER;
 use hookfast_store::StoreUrl;
-use hookfast_webhook::{Secret, Secrets, SourceName};
+use hookfast_webhook::{Provider, Secret, Secrets, SourceName};
+use toml::{Table, Value};
 
 use crate::Config;
-use crate::providers::Builtin;
 
 /// What was made up.
 pub(crate) struct Development {
     /// The file that keeps the secrets.
     pub(crate) file: PathBuf,
-    /// The sources that have theirs from there.
-    pub(crate) sources: Vec<SourceName>,
+    /// The sources that have theirs from there, each with what its provider is played with.
+    pub(crate) signing_keys: BTreeMap<SourceName, Secret>,
 }
 
 /// Gives each source without a secret one from the file beside the database. Such sources exist only where there is no
 /// configuration file.
 pub(crate) fn supply_secrets(config: &mut Config) -> Result<Option<Development>, String> {
     let folder = folder_of(&config.store.url);
-    let mut lacking = config.sources.iter_mut().filter(|(_, source)| source.secrets.is_empty()).peekable();
-    if lacking.peek().is_none() {
+    if !config.for_development {
         return Ok(None);
     }
     let mut file = SecretsFile::open(&folder)?;
-    let mut sources = Vec::new();
-    for (name, source) in lacking {
-        let secret = file.secret_of(name.as_str(), Builtin::find(source.provider.name())?)?;
-        source.secrets = Secrets::new(vec![secret]);
-        sources.push(name.clone());
+    let mut signing_keys = BTreeMap::new();
+    for (name, source) in config.sources.iter_mut().filter(|(_, source)| source.secrets.is_empty()) {
+        let (verifying, signing) = file.keys_of(name.as_str(), source.provider.as_ref())?;
+        source.secrets = Secrets::new(vec![verifying]);
+        signing_keys.insert(name.clone(), signing);
     }
-    Ok(Some(Development { file: file.path, sources }))
+    file.write_if_changed()?;
+    Ok(Some(Development { file: file.path, signing_keys }))
 }
 
 fn folder_of(url: &StoreUrl) -> PathBuf {
@@ -45,38 +45,58 @@ fn folder_of(url: &StoreUrl) -> PathBuf {
     }
 }
 
-/// One line for each source.
+/// One line for each source, and one more in a section of its own where the provider signs with another key than ours.
 struct SecretsFile {
     path: PathBuf,
-    secrets: toml::Table,
+    secrets: Table,
+    changed: bool,
 }
+
+/// The section of keys that only the provider has in real life.
+const SIGNING_KEYS: &str = "signing_keys";
 
 impl SecretsFile {
     /// Reads the file if it is there.
     fn open(folder: &Path) -> Result<Self, String> {
         let path = folder.join("hookfast.dev-secrets.toml");
         let secrets = match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => toml::Table::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Table::new(),
             Err(error) => return Err(format!("{}: {error}", path.display())),
             Ok(found) if !found.is_file() => {
                 return Err(format!("{} is not a plain file: remove it", path.display()));
             }
             Ok(_) => read(&path)?,
         };
-        Ok(Self { path, secrets })
+        Ok(Self { path, secrets, changed: false })
     }
 
-    /// The secret of a source; a new one is written down before it is used.
-    fn secret_of(&mut self, source: &str, provider: &Builtin) -> Result<Secret, String> {
+    /// What we hold of a source, and what its provider signs with. New ones are written down before they are used.
+    fn keys_of(&mut self, source: &str, provider: &dyn Provider) -> Result<(Secret, Secret), String> {
         if !self.secrets.contains_key(source) {
-            let mut random = [0; 24];
+            let mut random = [0; 32];
             getrandom::fill(&mut random).map_err(|error| format!("the system gives no random numbers: {error}"))?;
-            let secret = format!("{}{}", provider.secret_prefix, HEXLOWER.encode(&random));
-            self.secrets.insert(source.into(), secret.into());
-            self.write()?;
+            let keys = provider.key_pair(&random);
+            self.secrets.insert(source.into(), keys.verifying.expose().into());
+            if keys.signing.expose() != keys.verifying.expose() {
+                let section = self.secrets.entry(SIGNING_KEYS).or_insert_with(|| Table::new().into());
+                if let Value::Table(section) = section {
+                    section.insert(source.into(), keys.signing.expose().into());
+                }
+            }
+            self.changed = true;
         }
-        let text = self.secrets[source].as_str().unwrap_or_default();
-        Secret::new(text).map_err(|_| format!("{}: `{source}` is no secret: remove the line", self.path.display()))
+        let secret = |text: Option<&Value>| {
+            let text = text.and_then(Value::as_str).unwrap_or_default();
+            Secret::new(text).map_err(|_| format!("{}: `{source}` is no secret: remove the line", self.path.display()))
+        };
+        let verifying = secret(self.secrets.get(source))?;
+        let signing = self.secrets.get(SIGNING_KEYS).and_then(|section| section.get(source));
+        let signing = if signing.is_some() { secret(signing)? } else { verifying.clone() };
+        Ok((verifying, signing))
+    }
+
+    fn write_if_changed(&self) -> Result<(), String> {
+        if self.changed { self.write() } else { Ok(()) }
     }
 
     /// Writes a new file and puts it in the place of the old one, so that no half of it is ever read.
@@ -91,7 +111,7 @@ impl SecretsFile {
     }
 }
 
-fn read(path: &Path) -> Result<toml::Table, String> {
+fn read(path: &Path) -> Result<Table, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     text.parse().map_err(|_| format!("{} is damaged: remove it, and new secrets are made", path.display()))
 }

@@ -17,6 +17,7 @@ mod logging;
 mod migrate;
 mod providers;
 mod serve;
+mod simulate;
 mod verify;
 
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ use tokio::runtime::Builder;
 
 pub use config::{Config, Problem};
 
-use cli::{Cli, Command, ConfigCommand, EventsCommand};
+use cli::{Cli, Command, ConfigCommand, EventsCommand, ProvidersCommand};
 use exit::Exit;
 
 /// Runs the command line of this process.
@@ -42,9 +43,20 @@ pub fn run() -> ExitCode {
 fn dispatch(cli: Cli) -> Result<(), Exit> {
     let load = || config::load(cli.config.as_deref()).map_err(Exit::Config);
     match cli.command {
-        Command::Serve(arguments) => serve::serve(load()?, &arguments),
+        Command::Serve(arguments) => serve::serve(load()?, cli.config.as_deref(), &arguments),
         Command::Migrate => in_runtime(migrate::migrate(load()?)),
-        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref()),
+        Command::Simulate(arguments) => in_runtime(simulate::run(load()?, arguments)),
+        Command::Providers(arguments) => {
+            let providers = config::providers(cli.config.as_deref()).map_err(Exit::Config)?;
+            match &arguments.command {
+                None => providers::list(&providers, arguments.json),
+                Some(ProvidersCommand::Show { name, json }) => {
+                    providers::show(&providers, name, *json || arguments.json)?;
+                }
+            }
+            Ok(())
+        }
         Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), json),
         Command::Events(EventsCommand::List { limit, json }) => in_runtime(events::list(load()?, limit, json)),
         Command::Events(EventsCommand::Show { id, raw, json }) => in_runtime(events::show(load()?, id, raw, json)),

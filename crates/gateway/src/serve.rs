@@ -1,12 +1,13 @@
 //! `hookfast serve`: everything in one process.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_ingest::{Ingest, Source};
+use hookfast_ingest::{Ingest, Running, Source, Table};
 use hookfast_store::{Migrate, Store, StoreUrl, open};
-use hookfast_webhook::{Clock, Request, SourceName, SystemClock};
+use hookfast_webhook::{Clock, Request, SampleOrder, Secret, SourceName, SystemClock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
@@ -15,22 +16,27 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::ServeArguments;
 use crate::development::{Development, supply_secrets};
 use crate::exit::Exit;
-use crate::{Config, in_runtime};
+use crate::{Config, Problem, in_runtime};
 
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
 
 /// Opens the store and serves. The store has a runtime of its own, so that a commit never queues behind the requests that
 /// wait for it.
-pub(crate) fn serve(config: Config, arguments: &ServeArguments) -> Result<(), Exit> {
+pub(crate) fn serve(config: Config, file: Option<&Path>, arguments: &ServeArguments) -> Result<(), Exit> {
     let commits = Builder::new_multi_thread().worker_threads(1).thread_name("commits").enable_all().build();
     let commits = commits.map_err(Exit::failed)?;
     let migrate = if arguments.migrate { Migrate::Run } else { Migrate::IfEmbedded };
     let store = commits.block_on(open(&config.store, migrate))?;
-    in_runtime(receive(config, store, commits.handle()))
+    in_runtime(receive(config, file.map(Path::to_owned), store, commits.handle()))
 }
 
-async fn receive(mut config: Config, store: Arc<dyn Store>, commits: &Handle) -> Result<(), Exit> {
+async fn receive(
+    mut config: Config,
+    file: Option<PathBuf>,
+    store: Arc<dyn Store>,
+    commits: &Handle,
+) -> Result<(), Exit> {
     let mut signals = Signals::listen()?;
     let metrics = install_metrics()?;
     config.ingest.connections = connections_within_limits(config.ingest.connections);
@@ -41,15 +47,13 @@ async fn receive(mut config: Config, store: Arc<dyn Store>, commits: &Handle) ->
     let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
     let address = ingest_listener.local_addr().map_err(Exit::failed)?;
     let greeting = Greeting::of(&config, development.as_ref(), address, admin.address);
-    let sources = config
-        .sources
-        .into_iter()
-        .map(|(name, source)| Source::new(name, source.provider, source.secrets, source.limits));
+    let fixed = Fixed::of(&config);
+    let known_providers = config.providers.for_recognition();
     let ingest = Ingest::start(
         ingest_listener,
-        config.ingest,
-        sources.collect(),
-        config.handlers,
+        config.ingest.clone(),
+        table(config),
+        known_providers,
         &store,
         Arc::new(SystemClock),
         commits,
@@ -59,15 +63,21 @@ async fn receive(mut config: Config, store: Arc<dyn Store>, commits: &Handle) ->
 
     let upkeep = tokio::spawn(keep_metrics_small(metrics));
     let store_broken = ingest.store_broken.clone();
-    let broken = tokio::select! {
-        name = signals.next() => {
-            tracing::info!(signal = name, "shutting down: finishing what was accepted");
-            false
+    let broken = loop {
+        tokio::select! {
+            name = signals.next() => {
+                if name == "SIGHUP" {
+                    reload(&ingest, file.as_deref(), &fixed);
+                    continue;
+                }
+                tracing::info!(signal = name, "shutting down: finishing what was accepted");
+                break false;
+            }
+            () = store_broken.cancelled() => break true,
         }
-        () = store_broken.cancelled() => true,
     };
     tokio::spawn(async move {
-        signals.next().await;
+        while signals.next().await == "SIGHUP" {}
         tracing::warn!("ended by a second signal");
         std::process::exit(130);
     });
@@ -81,6 +91,56 @@ async fn receive(mut config: Config, store: Arc<dyn Store>, commits: &Handle) ->
     }
     tracing::info!("shut down: everything that was accepted is recorded");
     Ok(())
+}
+
+/// The sources and handlers of a configuration.
+fn table(config: Config) -> Table {
+    let sources = config
+        .sources
+        .into_iter()
+        .map(|(name, source)| Source::new(name, source.provider, source.secrets, source.limits));
+    Table::new(sources.collect(), config.handlers)
+}
+
+/// What a reload cannot change.
+#[derive(PartialEq)]
+struct Fixed {
+    ingest_listen: SocketAddr,
+    ingest: hookfast_ingest::Config,
+    admin_listen: SocketAddr,
+    store: String,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Self {
+        let Config { ingest_listen, admin_listen, .. } = *config;
+        // Without the number of connections that this machine allows, which is not in the file.
+        let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
+        Self { ingest_listen, ingest, admin_listen, store: format!("{:?}", config.store) }
+    }
+}
+
+/// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
+fn reload(ingest: &Running, file: Option<&Path>, fixed: &Fixed) {
+    let loaded = crate::config::load(file).and_then(|mut config| match supply_secrets(&mut config) {
+        Ok(_) => Ok(config),
+        Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
+    });
+    match loaded {
+        Err(problems) => {
+            for problem in &problems {
+                tracing::error!("the configuration was not reloaded, everything stays as it was: {problem}");
+            }
+        }
+        Ok(config) => {
+            if Fixed::of(&config) != *fixed {
+                tracing::warn!("changes in [ingest], [admin] and [store] take effect at the next start");
+            }
+            let (sources, handlers) = (config.sources.len(), config.handlers.len());
+            ingest.reload(table(config));
+            tracing::info!(sources, handlers, "the configuration was reloaded");
+        }
+    }
 }
 
 async fn bind(address: SocketAddr, section: &str) -> Result<TcpListener, Exit> {
@@ -127,18 +187,24 @@ async fn keep_metrics_small(metrics: PrometheusHandle) {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     fn listen() -> Result<Self, Exit> {
         let listen = |kind| signal(kind).map_err(Exit::failed);
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }
@@ -160,9 +226,12 @@ impl Greeting {
             lines.push("  There is no source yet: add a section `[sources.NAME]` to the configuration.".into());
         }
         if let Some(development) = development {
-            lines.extend(development.sources.iter().map(|name| try_out(config, name, ingest)));
-            lines.push("\nThen look: hookfast events list".into());
-            for name in &development.sources {
+            let names: Vec<_> = development.signing_keys.keys().map(SourceName::as_str).collect();
+            lines.push(format!("  sources {}", names.join(", ")));
+            let stripe = development.signing_keys.iter().find(|(name, _)| name.as_str() == "stripe");
+            lines.extend(stripe.and_then(|(name, key)| try_out(config, name, key, ingest)));
+            lines.push("\nOr play any provider: hookfast simulate github --count 10\nThen look: hookfast events list".into());
+            for name in development.signing_keys.keys() {
                 tracing::warn!(
                     endpoint = %format_args!("http://{ingest}/webhooks/{name}"), secret = %name,
                     file = %development.file.display(),
@@ -186,13 +255,13 @@ fn describe(url: &StoreUrl) -> String {
 }
 
 /// A signed request to send by hand.
-fn try_out(config: &Config, name: &SourceName, ingest: SocketAddr) -> String {
-    let source = &config.sources[name];
-    let secret = source.secrets.iter().next().expect("it was supplied just before");
+fn try_out(config: &Config, name: &SourceName, key: &Secret, ingest: SocketAddr) -> Option<String> {
     let now = SystemClock.now();
+    let url = format!("http://{ingest}/webhooks/{name}");
     let serial = u64::try_from(now.unix_timestamp()).unwrap_or_default();
-    let sample = source.provider.sample(&format!("http://{ingest}/webhooks/{name}"), secret, now, serial);
-    format!("\nTry the source `{name}` (the signature is good for five minutes):\n\n  {}", curl(&sample))
+    let order = SampleOrder { kind: None, url: &url, key: Some(key), now, serial };
+    let sample = config.sources.get(name)?.provider.sample(&order).ok()?;
+    Some(format!("\nTry the source `{name}` (the signature is good for five minutes):\n\n  {}", curl(&sample)))
 }
 
 /// A request as a command. Samples hold no quotes of the kind that a shell would end at.

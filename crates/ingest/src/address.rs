@@ -67,6 +67,24 @@ pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]
     client
 }
 
+/// Scheme and host that the sender used, by the word of a trusted proxy. Each must be said once and plainly; what stands
+/// before a comma was said by somebody further out.
+pub(crate) fn forwarded_url(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> Option<String> {
+    if !trusted.iter().any(|range| range.contains(canonical(peer))) {
+        return None;
+    }
+    let said = |name| {
+        let mut values = headers.get_all(name).iter();
+        let value = values.next()?.to_str().ok()?;
+        let value = value.rsplit(',').next()?.trim();
+        values.next().is_none().then_some(value)
+    };
+    let scheme = said("x-forwarded-proto").filter(|scheme| ["http", "https"].contains(scheme))?;
+    let host = said("x-forwarded-host")?;
+    let is_host = http::uri::Authority::try_from(host).is_ok() && !host.contains('@');
+    is_host.then(|| format!("{scheme}://{host}"))
+}
+
 /// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711`. A zone (`%eth0`) means nothing here.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(hop).ok()?.trim();
@@ -131,5 +149,29 @@ mod tests {
         assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:1"));
         assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
         assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_says_what_url_the_sender_used() {
+        let url = |peer: &str, pairs: &[(&'static str, &'static str)]| {
+            let headers = pairs.iter().map(|(name, value)| {
+                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            let mut map = HeaderMap::new();
+            headers.for_each(|(name, value)| drop(map.append(name, value)));
+            forwarded_url(peer.parse().expect("an address"), &map, &["10.0.0.0/8".parse().expect("a range")])
+        };
+        let said = [("x-forwarded-proto", "https"), ("x-forwarded-host", "a.example:8443")];
+        assert_eq!(url("10.0.0.1", &said).as_deref(), Some("https://a.example:8443"));
+        assert_eq!(url("192.0.2.1", &said), None);
+        let chain = [("x-forwarded-proto", "http, https"), ("x-forwarded-host", "evil.example, a.example")];
+        assert_eq!(url("10.0.0.1", &chain).as_deref(), Some("https://a.example"));
+        for bad in [
+            [("x-forwarded-proto", "ftp"), ("x-forwarded-host", "a.example")],
+            [("x-forwarded-proto", "https"), ("x-forwarded-host", "u@a.example")],
+            [("x-forwarded-proto", "https"), ("x-forwarded-proto", "https")],
+        ] {
+            assert_eq!(url("10.0.0.1", &bad), None, "{bad:?}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The HTTP edge: the only place that knows status codes. The sender learns what to do; the reason goes to the log.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hookfast_webhook::{Answer, Refusal, RequestId};
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
@@ -19,7 +20,7 @@ pub(crate) enum Rejection {
     /// Nothing has this path, or no source this name.
     NotFound,
     /// The path exists, but not for this method.
-    MethodNotAllowed(&'static [Method]),
+    MethodNotAllowed(Vec<Method>),
     /// The request is not proper HTTP.
     BadRequest(&'static str),
     /// The client's address is not allowed here.
@@ -89,7 +90,7 @@ impl Rejection {
             Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Refused(_) => StatusCode::UNAUTHORIZED,
+            Self::Refused(refusal) => status_of(refusal),
             Self::Overloaded | Self::Late | Self::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -126,14 +127,31 @@ impl Rejection {
     }
 }
 
+/// The status that a refusal is answered with.
+pub fn status_of(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        // What providers want to hear of a handshake that is not ours.
+        Refusal::WrongVerifyToken => StatusCode::FORBIDDEN,
+        _ => StatusCode::UNAUTHORIZED,
+    }
+}
+
 /// The answer a provider wants to hear.
 pub(crate) fn accepted(answer: Answer, id: RequestId) -> HttpResponse {
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = answer.status;
+    let headers = response.headers_mut();
     if let Some(content_type) = answer.content_type {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let content_type = match content_type {
+            Cow::Borrowed(text) => Ok(HeaderValue::from_static(text)),
+            Cow::Owned(text) => HeaderValue::try_from(text),
+        };
+        headers.extend(content_type.ok().map(|value| (CONTENT_TYPE, value)));
+        // A handshake says again what the sender said: nobody may take that for a page.
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
-    response.headers_mut().insert(REQUEST_ID, id_value(id));
+    headers.extend(answer.header);
+    headers.insert(REQUEST_ID, id_value(id));
     response
 }
 
@@ -189,7 +207,7 @@ mod tests {
     fn a_refusal_tells_the_sender_nothing_about_its_reason() {
         let id = RequestId::new();
         let first = rejected(&Rejection::Refused(Refusal::WrongSignature), id);
-        let second = rejected(&Rejection::Refused(Refusal::MissingHeader("stripe-signature")), id);
+        let second = rejected(&Rejection::Refused(Refusal::MissingHeader(HeaderName::from_static("stripe-signature"))), id);
         assert_eq!(first.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
     }

@@ -13,6 +13,8 @@ use crate::AddressRange;
 pub struct Config {
     /// The scheme and host under which providers reach us. Providers that sign the URL sign this one.
     pub public_url: Option<String>,
+    /// Whether trusted proxies say what scheme and host the sender used.
+    pub forwarded_url: bool,
     /// How long the sender waits for an answer, from the end of its body.
     pub answer_deadline: Duration,
     /// How many requests may wait for a commit.
@@ -49,6 +51,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             public_url: None,
+            forwarded_url: false,
             answer_deadline: Duration::from_millis(450),
             queue_requests: 4096,
             batch_events: 256,
@@ -75,13 +78,15 @@ pub struct SourceLimits {
     pub body_limit: u64,
     /// How many requests the source takes.
     pub rate: Option<Rate>,
+    /// How long the sender waits for an answer, if not as long as others.
+    pub answer_deadline: Option<Duration>,
     /// Who may send; `None` is everybody, an empty list nobody.
     pub allow_from: Option<Vec<AddressRange>>,
 }
 
 impl Default for SourceLimits {
     fn default() -> Self {
-        Self { body_limit: 10 * 1024 * 1024, rate: None, allow_from: None }
+        Self { body_limit: 10 * 1024 * 1024, rate: None, answer_deadline: None, allow_from: None }
     }
 }
 

@@ -28,8 +28,9 @@ mod stages;
 mod trace;
 
 pub use address::AddressRange;
+pub use answer::status_of;
 pub use config::{Config, Rate, SourceLimits};
-pub use listener::{Ingest, Running};
+pub use listener::{Ingest, Running, Table};
 pub use metrics::describe as describe_metrics;
 pub use route::{Pattern, Subscription};
 pub use source::Source;

@@ -29,7 +29,7 @@ impl Limits {
     /// Whether the source takes this request from this client.
     pub(crate) fn admit(&self, head: &Parts, source: &Source, client: IpAddr) -> Result<(), Rejection> {
         if !source.provider.methods().contains(&head.method) {
-            return Err(Rejection::MethodNotAllowed(source.provider.methods()));
+            return Err(Rejection::MethodNotAllowed(source.provider.methods().to_vec()));
         }
         if let Some(allowed) = &source.limits.allow_from
             && !allowed.iter().any(|range| range.contains(client))

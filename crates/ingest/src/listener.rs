@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hookfast_store::Store;
-use hookfast_webhook::{Clock, SourceName};
+use hookfast_webhook::{Clock, Provider, SourceName};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -33,9 +33,10 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 pub struct Ingest {
     pub(crate) config: Config,
     pub(crate) public_url: String,
-    pub(crate) sources: HashMap<SourceName, Source>,
-    pub(crate) decoy: Option<Source>,
-    pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) table: RwLock<Arc<Table>>,
+    pub(crate) decoy: Option<Arc<Source>>,
+    /// Providers whose requests are recognised when they come to the wrong source.
+    pub(crate) known_providers: Vec<Arc<dyn Provider>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
     pub(crate) body_memory: BodyMemory,
@@ -45,10 +46,25 @@ pub struct Ingest {
     connections: Arc<ConnectionCaps>,
 }
 
+/// What can change while we run: who sends, and who gets it.
+pub struct Table {
+    pub(crate) sources: HashMap<SourceName, Arc<Source>>,
+    pub(crate) subscriptions: Vec<Subscription>,
+}
+
+impl Table {
+    /// The sources and the handlers as configured.
+    pub fn new(sources: Vec<Source>, subscriptions: Vec<Subscription>) -> Self {
+        let sources = sources.into_iter().map(|source| (source.name.clone(), Arc::new(source)));
+        Self { sources: sources.collect(), subscriptions }
+    }
+}
+
 /// A listener at work.
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
+    ingest: Arc<Ingest>,
     /// Cancelled when the store may not be used any more; then the process should end.
     pub store_broken: CancellationToken,
     shutdown: CancellationToken,
@@ -63,8 +79,8 @@ impl Ingest {
     pub fn start(
         listener: TcpListener,
         config: Config,
-        sources: Vec<Source>,
-        subscriptions: Vec<Subscription>,
+        table: Table,
+        known_providers: Vec<Arc<dyn Provider>>,
         store: &Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         commits: &Handle,
@@ -75,9 +91,9 @@ impl Ingest {
         let batch = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
         let ingest = Arc::new(Self {
             public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
-            sources: sources.into_iter().map(|source| (source.name.clone(), source)).collect(),
-            decoy: config.conceal_sources.then(Source::decoy),
-            subscriptions,
+            table: RwLock::new(Arc::new(table)),
+            decoy: config.conceal_sources.then(|| Arc::new(Source::decoy())),
+            known_providers,
             clock,
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
@@ -88,18 +104,25 @@ impl Ingest {
             config,
         });
         let shutdown_timeout = ingest.config.shutdown_timeout;
-        connections.spawn(ingest.accept(listener, connections.clone()));
+        connections.spawn(Arc::clone(&ingest).accept(listener, connections.clone()));
         committers.close();
-        Ok(Running { address, store_broken, shutdown, shutdown_timeout, connections, committers })
+        Ok(Running { address, ingest, store_broken, shutdown, shutdown_timeout, connections, committers })
     }
 }
 
 impl Running {
+    /// From now on requests are judged by another table; those under way finish with the one they began with.
+    pub fn reload(&self, table: Table) {
+        *self.ingest.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+
     /// Stops accepting, finishes what was accepted, commits it. Connections that take longer than the time-out are cut;
     /// what they handed over for commit is committed all the same.
     pub async fn shut_down(self) {
         self.shutdown.cancel();
         self.connections.close();
+        // The committers end when nobody can hand them anything more.
+        drop(self.ingest);
         if timeout(self.shutdown_timeout, self.connections.wait()).await.is_err() {
             tracing::warn!(
                 connections = self.connections.len(),
@@ -112,6 +135,10 @@ impl Running {
 }
 
 impl Ingest {
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     async fn accept(self: Arc<Self>, listener: TcpListener, tasks: TaskTracker) {
         let mut forget = tokio::time::interval(Duration::from_secs(10));
         loop {

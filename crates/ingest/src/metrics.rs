@@ -1,6 +1,6 @@
 //! What is counted. Handles are made once, because looking a series up costs more than counting.
 
-use hookfast_webhook::{Refusal, SourceName};
+use hookfast_webhook::{Proof, Refusal, Secrets, SourceName};
 use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 
 use crate::answer::Rejection;
@@ -11,26 +11,38 @@ pub(crate) struct SourceMetrics {
     pub(crate) new: Counter,
     pub(crate) duplicates: Counter,
     pub(crate) unreadable: Counter,
+    pub(crate) handshakes: Counter,
     pub(crate) duration: Histogram,
     pub(crate) payload: Histogram,
     rejected: Vec<(&'static str, Counter)>,
     refused: Vec<(&'static str, Counter)>,
+    by_secret: Vec<Counter>,
 }
 
 impl SourceMetrics {
-    pub(crate) fn new(source: &SourceName) -> Self {
+    pub(crate) fn new(source: &SourceName, secrets: &Secrets) -> Self {
         let source = source.to_string();
         let requests = |outcome: &'static str| counter!("hookfast_ingest_requests_total", "source" => source.clone(), "outcome" => outcome);
         let refusals = |reason: &'static str| counter!("hookfast_verify_failures_total", "source" => source.clone(), "reason" => reason);
+        let matches = |number: usize| counter!("hookfast_secret_matches_total", "source" => source.clone(), "secret" => number.to_string());
         Self {
             accepted: requests("accepted"),
             new: counter!("hookfast_events_total", "source" => source.clone()),
             duplicates: counter!("hookfast_duplicates_total", "source" => source.clone()),
             unreadable: counter!("hookfast_unreadable_total", "source" => source.clone()),
+            handshakes: counter!("hookfast_handshakes_total", "source" => source.clone()),
             duration: histogram!("hookfast_ingest_duration_seconds", "source" => source.clone()),
             payload: histogram!("hookfast_ingest_payload_bytes", "source" => source.clone()),
             rejected: Rejection::REASONS.iter().map(|reason| (*reason, requests(reason))).collect(),
             refused: Refusal::REASONS.iter().map(|reason| (*reason, refusals(reason))).collect(),
+            by_secret: (1..=secrets.iter().count()).map(matches).collect(),
+        }
+    }
+
+    /// Which secret matched, so that an operator sees when an old one is idle.
+    pub(crate) fn count_proof(&self, proof: Proof) {
+        if let Some(counter) = proof.secret_index().and_then(|index| self.by_secret.get(index)) {
+            counter.increment(1);
         }
     }
 
@@ -55,6 +67,8 @@ pub fn describe() {
     describe_counter!("hookfast_duplicates_total", "Events that had been recorded before");
     describe_counter!("hookfast_unreadable_total", "Genuine requests that could not be read and were kept whole");
     describe_counter!("hookfast_verify_failures_total", "Requests that are not genuine, by reason");
+    describe_counter!("hookfast_handshakes_total", "Handshakes answered");
+    describe_counter!("hookfast_secret_matches_total", "Genuine requests by the secret that matched, counted from 1");
     describe_histogram!("hookfast_ingest_duration_seconds", Unit::Seconds, "From the head of a request to its answer");
     describe_histogram!("hookfast_ingest_payload_bytes", Unit::Bytes, "Sizes of accepted bodies");
     describe_histogram!("hookfast_commit_events", "Events that shared one commit");

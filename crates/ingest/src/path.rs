@@ -9,7 +9,7 @@ pub(crate) enum Target<'a> {
     Live,
     /// `/readyz`
     Ready,
-    /// `/webhooks/{source}` or `/webhooks/{source}/{tail}`
+    /// `/webhooks/{source}`, and up to two more segments
     Webhook(&'a str),
 }
 
@@ -27,10 +27,13 @@ pub(crate) fn target(path: &str) -> Option<Target<'_>> {
     is_name(source).then_some(Target::Webhook(source))
 }
 
-/// Some providers name the kind of event in one more segment.
+/// Some providers have a token or the kind of event in one more segment, or both in two.
 fn is_tail(tail: &str) -> bool {
-    (1..=63).contains(&tail.len())
-        && tail.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    let is_segment = |segment: &str| {
+        (1..=127).contains(&segment.len())
+            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    tail.split('/').count() <= 2 && tail.split('/').all(is_segment)
 }
 
 #[cfg(test)]
@@ -39,7 +42,7 @@ mod tests {
 
     #[test]
     fn only_plain_paths_have_a_target() {
-        for path in ["/webhooks/stripe", "/webhooks/stripe/activityDetails"] {
+        for path in ["/webhooks/stripe", "/webhooks/stripe/activityDetails", "/webhooks/stripe/a/b"] {
             assert_eq!(target(path), Some(Target::Webhook("stripe")));
         }
         assert_eq!((target("/livez"), target("/readyz")), (Some(Target::Live), Some(Target::Ready)));
@@ -51,7 +54,8 @@ mod tests {
             "/webhooks//stripe",
             "//webhooks/stripe",
             "/webhooks/stripe/",
-            "/webhooks/stripe/a/b",
+            "/webhooks/stripe/a/b/c",
+            "/webhooks/stripe/a//b",
             "/webhooks/../livez",
             "/webhooks/%73tripe",
             "/webhooks/stripe%00",

@@ -1,10 +1,14 @@
 //! A source: one configured endpoint.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use governor::DefaultDirectRateLimiter;
-use governor::RateLimiter;
-use hookfast_webhook::{Answer, Proof, Provider, Reading, Refusal, Request, Secret, Secrets, SourceName, Unreadable};
+use governor::{Quota, RateLimiter};
+use hookfast_webhook::{
+    Endpoint, NoSample, Proved, Provider, Reading, Refusal, Request, SampleOrder, Secret, Secrets, SourceName, Unreadable,
+};
+use http::HeaderName;
 use time::OffsetDateTime;
 
 use crate::SourceLimits;
@@ -17,6 +21,8 @@ pub struct Source {
     pub(crate) secrets: Secrets,
     pub(crate) limits: SourceLimits,
     pub(crate) rate: Option<DefaultDirectRateLimiter>,
+    /// Finding out why a request was refused is work, and whoever sends it may send many.
+    pub(crate) explanations: DefaultDirectRateLimiter,
     pub(crate) metrics: SourceMetrics,
 }
 
@@ -24,8 +30,13 @@ impl Source {
     /// A source as configured.
     pub fn new(name: SourceName, provider: Arc<dyn Provider>, secrets: Secrets, limits: SourceLimits) -> Self {
         let rate = limits.rate.map(|rate| RateLimiter::direct(rate.quota()));
-        let metrics = SourceMetrics::new(&name);
-        Self { name, provider, secrets, limits, rate, metrics }
+        let metrics = SourceMetrics::new(&name, &secrets);
+        let explanations = RateLimiter::direct(Quota::per_second(NonZeroU32::MIN));
+        Self { name, provider, secrets, limits, rate, explanations, metrics }
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint<'_> {
+        Endpoint { source: self.name.as_str(), provider: self.provider.as_ref(), secrets: &self.secrets }
     }
 
     /// What stands in for sources that do not exist where their absence is concealed: it refuses everything, late.
@@ -40,15 +51,15 @@ impl Source {
 struct Nobody;
 
 impl Provider for Nobody {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "nobody"
     }
 
-    fn proof_headers(&self) -> &'static [&'static str] {
+    fn proof_headers(&self) -> &[HeaderName] {
         &[]
     }
 
-    fn prove(&self, _: &Request, _: &Secrets, _: OffsetDateTime) -> Result<Proof, Refusal> {
+    fn prove(&self, _: &Request, _: &Secrets, _: OffsetDateTime) -> Result<Proved, Refusal> {
         Err(Refusal::NoSource)
     }
 
@@ -56,11 +67,11 @@ impl Provider for Nobody {
         Err(Unreadable("nobody's request".into()))
     }
 
-    fn answer(&self) -> Answer {
-        Answer::EMPTY_OK
+    fn sample_kinds(&self) -> Vec<&str> {
+        Vec::new()
     }
 
-    fn sample(&self, url: &str, _: &Secret, _: OffsetDateTime, _: u64) -> Request {
-        Request { method: http::Method::POST, url: url.into(), headers: Default::default(), body: Default::default() }
+    fn sample(&self, _: &SampleOrder<'_>) -> Result<Request, NoSample> {
+        Err(NoSample("nobody sends anything".into()))
     }
 }

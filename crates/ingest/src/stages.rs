@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use hookfast_store::{Recorded, Routed};
-use hookfast_webhook::{Answer, Arrival, Event, Refusal, Request, RequestId, Unreadable, verify};
+use hookfast_webhook::{
+    Answer, Arrival, Event, Provider, Refusal, Request, RequestId, Unreadable, Verified, explain, verify,
+};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
@@ -19,7 +21,7 @@ use crate::limit::check_host;
 use crate::path::{Target, target};
 use crate::route::route;
 use crate::trace::trace_id;
-use crate::{Ingest, Source, address};
+use crate::{Ingest, Source, Table, address};
 
 /// Verifying and reading a body beyond this size takes long enough to be kept away from other requests.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
@@ -27,15 +29,23 @@ const LARGE_BODY_BYTES: usize = 256 * 1024;
 /// Who asks.
 struct Caller {
     request_id: RequestId,
+    peer: IpAddr,
+    /// The peer, or whom a trusted proxy names.
     address: IpAddr,
     trace_id: Option<String>,
 }
 
 /// What there is to ask for.
-enum Found<'a> {
-    Source(&'a Source),
+enum Found {
+    Source(Arc<Source>),
     Live,
     Ready,
+}
+
+/// What a request turned out to be.
+enum Received {
+    Handshake(Answer),
+    Events { events: Vec<Event>, problem: Option<Unreadable>, answer: Answer },
 }
 
 impl Ingest {
@@ -44,13 +54,14 @@ impl Ingest {
         let (head, body) = request.into_parts();
         let address = address::client(peer, &head.headers, &self.config.trusted_proxies);
         let trace_id = trace_id(&head.headers).map(str::to_owned);
-        let caller = Caller { request_id: RequestId::new(), address, trace_id };
-        let outcome = match self.find(&head) {
-            Ok(Found::Source(source)) => self.webhook(source, &caller, head, body).await,
+        let caller = Caller { request_id: RequestId::new(), peer, address, trace_id };
+        let table = self.table();
+        let outcome = match self.find(&table, &head) {
+            Ok(Found::Source(source)) => self.webhook(&table, &source, &caller, head, body).await,
             Ok(Found::Live) => return plain("live\n"),
             Ok(Found::Ready) => return self.ready(&caller).await,
             Err(rejection) => {
-                let Caller { request_id, address, trace_id } = &caller;
+                let Caller { request_id, address, trace_id, .. } = &caller;
                 let path: String = head.uri.path().chars().take(100).flat_map(char::escape_debug).collect();
                 let reason = rejection.reason();
                 tracing::debug!(%request_id, client = %address, trace_id, reason, "rejected: {path}");
@@ -64,15 +75,16 @@ impl Ingest {
     }
 
     /// What the request is for.
-    fn find(&self, head: &Parts) -> Result<Found<'_>, Rejection> {
+    fn find(&self, table: &Table, head: &Parts) -> Result<Found, Rejection> {
         check_host(head)?;
         let target = target(head.uri.path()).ok_or(Rejection::NotFound)?;
         let read_only = [Method::GET, Method::HEAD].contains(&head.method);
         match target {
             Target::Webhook(name) => {
-                self.sources.get(name).or(self.decoy.as_ref()).map(Found::Source).ok_or(Rejection::NotFound)
+                let source = table.sources.get(name).or(self.decoy.as_ref());
+                source.map(|source| Found::Source(Arc::clone(source))).ok_or(Rejection::NotFound)
             }
-            _ if !read_only => Err(Rejection::MethodNotAllowed(&[Method::GET, Method::HEAD])),
+            _ if !read_only => Err(Rejection::MethodNotAllowed(vec![Method::GET, Method::HEAD])),
             Target::Live => Ok(Found::Live),
             Target::Ready => Ok(Found::Ready),
         }
@@ -87,13 +99,14 @@ impl Ingest {
 
     async fn webhook(
         &self,
+        table: &Table,
         source: &Source,
         caller: &Caller,
         head: Parts,
         body: Incoming,
     ) -> Result<Answer, Rejection> {
         let start = Instant::now();
-        let outcome = self.receive(source, caller, head, body).await;
+        let outcome = self.receive(table, source, caller, head, body).await;
         source.metrics.duration.record(start.elapsed());
         match &outcome {
             Ok(_) => source.metrics.accepted.increment(1),
@@ -108,69 +121,116 @@ impl Ingest {
     /// The stages, one after the other. `Ok` is only reached when the events are durable.
     async fn receive(
         &self,
+        table: &Table,
         source: &Source,
         caller: &Caller,
         head: Parts,
         body: Incoming,
     ) -> Result<Answer, Rejection> {
         self.limits.admit(&head, source, caller.address)?;
-        let (request, memory) = self.read_request(source, head, body).await?;
-        let deadline = Instant::now() + self.config.answer_deadline;
+        let (request, memory) = self.read_request(source, caller, head, body).await?;
+        let deadline = Instant::now() + source.limits.answer_deadline.unwrap_or(self.config.answer_deadline);
         let payload_bytes = request.body.len();
-        let (events, problem) = self.verify_and_read(source, caller, request)?;
+        let (events, problem, answer) = match self.verify_and_read(table, source, caller, request)? {
+            Received::Handshake(answer) => {
+                source.metrics.handshakes.increment(1);
+                return Ok(answer);
+            }
+            Received::Events { events, problem, answer } => (events, problem, answer),
+        };
         if let Some(problem) = problem {
             source.metrics.unreadable.increment(1);
             let request_id = caller.request_id;
             tracing::warn!(%request_id, source = %source.name, %problem, "genuine but unreadable: kept whole");
         }
-        let routed = route(&self.subscriptions, events);
+        if events.is_empty() {
+            return Ok(answer);
+        }
+        let routed = route(&table.subscriptions, events);
         let described = tracing::enabled!(Level::DEBUG).then(|| describe(&routed));
         let recorded = self.recorder.record(routed, memory, deadline).await?;
         source.metrics.payload.record(payload_bytes as f64);
         count_recorded(source, &recorded);
         if let Some(events) = described {
-            let Caller { request_id, address, trace_id } = caller;
+            let Caller { request_id, address, trace_id, .. } = caller;
             tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "recorded: {events}");
         }
-        Ok(source.provider.answer())
+        Ok(answer)
     }
 
     async fn read_request(
         &self,
         source: &Source,
+        caller: &Caller,
         head: Parts,
         body: Incoming,
     ) -> Result<(Request, MemoryShare), Rejection> {
         let deadlines = BodyDeadlines { whole: self.config.body_timeout, between_pieces: self.config.idle_timeout };
         let (body, memory) = body::read(body, source.limits.body_limit, &self.body_memory, deadlines).await?;
         let path_and_query = head.uri.path_and_query().map_or("/", |text| text.as_str());
-        let url = format!("{}{path_and_query}", self.public_url);
+        let forwarded = self.config.forwarded_url.then_some(&self.config.trusted_proxies);
+        let forwarded = forwarded.and_then(|trusted| address::forwarded_url(caller.peer, &head.headers, trusted));
+        let url = format!("{}{path_and_query}", forwarded.as_ref().unwrap_or(&self.public_url));
         Ok((Request { method: head.method, url, headers: head.headers, body }, memory))
     }
 
     fn verify_and_read(
         &self,
+        table: &Table,
         source: &Source,
         caller: &Caller,
         request: Request,
-    ) -> Result<(Vec<Event>, Option<Unreadable>), Rejection> {
+    ) -> Result<Received, Rejection> {
         let large = request.body.len() > LARGE_BODY_BYTES;
-        let work = || {
-            let provider = source.provider.as_ref();
-            let now = self.clock.now();
-            let genuine = verify(provider, request, &source.secrets, now)?;
-            let arrival = Arrival {
-                request_id: caller.request_id,
-                source: source.name.clone(),
-                remote_address: caller.address,
-                received_at: now,
-            };
-            Ok(genuine.read(provider, arrival))
-        };
+        let request = Arc::new(request);
+        let work = || self.judge(table, source, caller, &request);
         // A panic in a provider must not take other requests of this connection with it, and never ends in a 2xx.
         let guarded = || catch_unwind(AssertUnwindSafe(work));
         let done: Result<Result<_, Refusal>, _> = if large { tokio::task::block_in_place(guarded) } else { guarded() };
         done.map_err(|_| Rejection::Internal)?.map_err(Rejection::Refused)
+    }
+
+    fn judge(
+        &self,
+        table: &Table,
+        source: &Source,
+        caller: &Caller,
+        request: &Arc<Request>,
+    ) -> Result<Received, Refusal> {
+        let (provider, now) = (source.provider.as_ref(), self.clock.now());
+        let verified = verify(provider, Arc::clone(request), &source.secrets, now);
+        let genuine = match verified.inspect_err(|refusal| self.explain(table, source, caller, refusal, request))? {
+            Verified::Handshake(answer) => return Ok(Received::Handshake(answer)),
+            Verified::Genuine(genuine) => genuine,
+        };
+        source.metrics.count_proof(genuine.proof());
+        let arrival = Arrival {
+            request_id: caller.request_id,
+            source: source.name.clone(),
+            remote_address: caller.address,
+            received_at: now,
+        };
+        let answer = genuine.answer(provider);
+        let (events, problem) = genuine.read(provider, arrival);
+        Ok(Received::Events { events, problem, answer })
+    }
+
+    /// Says what probably went wrong, where that can be found out; at most once a second for each source.
+    fn explain(&self, table: &Table, source: &Source, caller: &Caller, refusal: &Refusal, request: &Request) {
+        if source.explanations.check().is_err() {
+            return;
+        }
+        let others: Vec<_> = table
+            .sources
+            .values()
+            .filter(|other| other.name != source.name)
+            .map(|other| other.endpoint())
+            .collect();
+        let known: Vec<_> = self.known_providers.iter().map(|provider| provider.as_ref() as &dyn Provider).collect();
+        if let Some(hint) = explain(refusal, request, &source.endpoint(), &others, &known, self.clock.now()) {
+            let request_id = caller.request_id;
+            tracing::warn!(%request_id, source = %source.name, "about this refusal: {hint}");
+        }
     }
 }
 
@@ -191,7 +251,7 @@ fn describe(events: &[Routed]) -> String {
 
 fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller) {
     let source = &source.name;
-    let Caller { request_id, address, trace_id } = caller;
+    let Caller { request_id, address, trace_id, .. } = caller;
     match rejection {
         Rejection::Refused(refusal) => {
             let reason = refusal.reason();

@@ -106,7 +106,7 @@ impl Event {
 #[derive(Debug)]
 pub struct Delivery {
     /// The request.
-    pub request: Request,
+    pub request: Arc<Request>,
     /// Where and when it came.
     pub arrival: Arrival,
     /// Why it is genuine.

@@ -12,7 +12,7 @@ use crate::{
 /// A request that is proved to come from its provider, as it left there.
 #[derive(Debug)]
 pub struct Genuine {
-    request: Request,
+    request: Arc<Request>,
     proof: Proof,
 }
 
@@ -25,13 +25,24 @@ pub enum Verified {
     Handshake(Answer),
 }
 
+impl Verified {
+    /// The request, unless it was a handshake.
+    pub fn genuine(self) -> Option<Genuine> {
+        match self {
+            Self::Genuine(genuine) => Some(genuine),
+            Self::Handshake(_) => None,
+        }
+    }
+}
+
 /// Verifies a request, or says why it is refused.
 pub fn verify(
     provider: &dyn Provider,
-    request: Request,
+    request: impl Into<Arc<Request>>,
     secrets: &Secrets,
     now: OffsetDateTime,
 ) -> Result<Verified, Refusal> {
+    let request = request.into();
     refuse_repeated_headers(provider, &request)?;
     Ok(match provider.prove(&request, secrets, now)? {
         Proved::Genuine(proof) => Verified::Genuine(Genuine { request, proof }),
@@ -75,7 +86,7 @@ impl Genuine {
     }
 
     fn unreadable(&self) -> Reading {
-        let Request { url, body, .. } = &self.request;
+        let Request { url, body, .. } = &*self.request;
         // Where a body is empty, everything stands in the URL.
         let hash = signature::sha256_hex(&[url.as_bytes(), b"\n", body].concat());
         Reading::new(format!("{UNREADABLE}:{hash}"), UNREADABLE, body.clone())

@@ -13,6 +13,7 @@
 
 mod clock;
 mod event;
+mod explain;
 pub mod form;
 mod genuine;
 pub mod json;
@@ -30,6 +31,7 @@ pub mod refusal_suite;
 
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE};
+pub use explain::{Endpoint, explain};
 pub use genuine::{Genuine, Verified, verify};
 pub use name::{HandlerName, InvalidName, SourceName, is_name};
 pub use proof::{Proof, ProofKind};

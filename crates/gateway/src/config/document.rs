@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::Problem;
-use crate::providers::BUILTIN;
+use crate::providers::{Kind, Providers};
 
 /// Variables that are flags of the command line.
 const FLAGS: [&str; 3] = ["HOOKFAST_CONFIG", "HOOKFAST_LOG", "HOOKFAST_LOG_FORMAT"];
@@ -55,8 +55,7 @@ impl Document {
 
     /// What there is without a file: one source for each provider.
     pub(super) fn for_development(variables: impl Iterator<Item = (String, String)>) -> Result<Self, Vec<Problem>> {
-        let source = |name: &str| format!("[sources.{name}]\nprovider = \"{name}\"\n");
-        let text: String = BUILTIN.iter().map(|builtin| source(builtin.name)).collect();
+        let text: String = Providers::embedded().iter().map(Kind::development_section).collect();
         Ok(Self { for_development: true, ..Self::parse("the defaults", &text, variables)? })
     }
 

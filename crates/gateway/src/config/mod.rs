@@ -20,12 +20,12 @@ use hookfast_webhook::{Provider, Secrets, SourceName};
 use serde_json::json;
 
 use crate::exit::Exit;
+use crate::providers::Providers;
 use document::Document;
 
 const DEFAULT_FILE: &str = "hookfast.toml";
 
 /// Everything that can be set, checked.
-#[derive(Debug)]
 pub struct Config {
     /// Where providers post.
     pub ingest_listen: SocketAddr,
@@ -37,11 +37,30 @@ pub struct Config {
     pub store: hookfast_store::Config,
     /// The endpoints.
     pub sources: BTreeMap<SourceName, SourceConfig>,
+    /// There is no file, so secrets may be missing.
+    pub(crate) for_development: bool,
+    /// Which providers there are.
+    pub(crate) providers: Providers,
     /// The handlers that get jobs.
     pub handlers: Vec<Subscription>,
 }
 
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ingest_listen, ingest, admin_listen, store, sources, for_development: _, providers: _, handlers } = self;
+        f.debug_struct("Config")
+            .field("ingest_listen", ingest_listen)
+            .field("ingest", ingest)
+            .field("admin_listen", admin_listen)
+            .field("store", store)
+            .field("sources", sources)
+            .field("handlers", handlers)
+            .finish()
+    }
+}
+
 /// One endpoint.
+#[derive(Clone)]
 pub struct SourceConfig {
     /// The provider, with this source's settings.
     pub provider: Arc<dyn Provider>,
@@ -92,6 +111,16 @@ pub(crate) fn load(file: Option<&Path>) -> Result<Config, Vec<Problem>> {
         Some(file) => Document::read(file, variables)?,
         None => Document::for_development(variables)?,
     })
+}
+
+/// The providers there are: also those of a configuration that is otherwise wrong.
+pub(crate) fn providers(file: Option<&Path>) -> Result<Providers, Vec<Problem>> {
+    let Some(file) = file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) else {
+        return Ok(Providers::embedded());
+    };
+    let mut document = Document::read(file, std::iter::empty())?;
+    let providers = sections::read_catalog(&mut document);
+    if document.problems.is_empty() { Ok(providers) } else { Err(document.problems) }
 }
 
 fn read(mut document: Document) -> Result<Config, Vec<Problem>> {

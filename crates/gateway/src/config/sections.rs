@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hookfast_ingest::{Pattern, SourceLimits, Subscription};
@@ -11,9 +12,9 @@ use toml::{Table, Value};
 
 use super::document::Document;
 use super::{Config, SourceConfig, parse};
-use crate::providers::Builtin;
+use crate::providers::{Kind, Providers};
 
-pub(super) const SECTIONS: [&str; 5] = ["ingest", "admin", "store", "sources", "handlers"];
+pub(super) const SECTIONS: [&str; 6] = ["ingest", "admin", "store", "catalog", "sources", "handlers"];
 
 /// A section whose keys are taken out one by one; what is left in the end is unknown.
 struct Section<'a> {
@@ -77,9 +78,11 @@ pub(super) fn read(document: &mut Document) -> Option<Config> {
     let store = read_store(Section::top(document, "store"));
     // Also those that turn out to be wrong: a handler of such a source is not wrong as well.
     let source_names = document.names_in("sources");
-    let sources = read_sources(document);
+    let providers = read_catalog(document);
+    let sources = read_sources(document, &providers);
     let handlers = read_handlers(document, &source_names);
-    Some(Config { ingest_listen, ingest, admin_listen, store: store?, sources, handlers })
+    let for_development = document.for_development;
+    Some(Config { ingest_listen, ingest, admin_listen, store: store?, sources, for_development, providers, handlers })
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -91,6 +94,7 @@ fn read_ingest(mut section: Section<'_>) -> (SocketAddr, hookfast_ingest::Config
     let listen = section.value("listen", parse::address, loopback(8080));
     let config = hookfast_ingest::Config {
         public_url: section.optional("public_url", parse::public_url),
+        forwarded_url: section.value("forwarded_url", parse::flag, default.forwarded_url),
         answer_deadline: section.value("answer_deadline", parse::duration, default.answer_deadline),
         queue_requests: section.value("queue_requests", parse::count, default.queue_requests),
         batch_events: section.value("batch_events", parse::count, default.batch_events),
@@ -134,7 +138,20 @@ fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
     Some(hookfast_store::Config { url: url?, parallel_batches })
 }
 
-fn read_sources(document: &mut Document) -> BTreeMap<SourceName, SourceConfig> {
+pub(super) fn read_catalog(document: &mut Document) -> Providers {
+    let mut section = Section::top(document, "catalog");
+    let mut providers = Providers::embedded();
+    let files: Vec<PathBuf> = section.value("files", parse::list, Vec::new());
+    for file in files {
+        if let Err(problem) = providers.add_file(&file) {
+            section.problem("files", problem);
+        }
+    }
+    section.finish();
+    providers
+}
+
+fn read_sources(document: &mut Document, providers: &Providers) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
     for (name, value) in document.take("sources") {
         let key = format!("sources.{name}");
@@ -142,7 +159,7 @@ fn read_sources(document: &mut Document) -> BTreeMap<SourceName, SourceConfig> {
             document.problem(&key, format!("must be a section: write `[{key}]` and its keys below"));
             continue;
         };
-        let source = read_source(Section::new(document, &key, table));
+        let source = read_source(Section::new(document, &key, table), providers);
         match SourceName::new(&name) {
             Ok(name) => sources.extend(source.map(|source| (name, source))),
             Err(error) => document.problem(&key, error.to_string()),
@@ -151,44 +168,85 @@ fn read_sources(document: &mut Document) -> BTreeMap<SourceName, SourceConfig> {
     sources
 }
 
-fn read_source(mut section: Section<'_>) -> Option<SourceConfig> {
-    let find = |value: &Value| Builtin::find(&parse::text::<String>(value)?);
-    let builtin = section.required("provider", find, "write which provider sends here, such as \"stripe\"");
-    let secrets = read_secrets(&mut section);
+fn read_source(mut section: Section<'_>, providers: &Providers) -> Option<SourceConfig> {
+    let find = |value: &Value| providers.find(&parse::text::<String>(value)?);
+    let kind = section.required("provider", find, "write which provider sends here, such as \"stripe\"");
+    let has_secrets = section.table.contains_key("secrets");
+    let secrets = section.optional("secrets", parse::secrets);
     let default = SourceLimits::default();
     let limits = SourceLimits {
         body_limit: section.value("body_limit", parse::size, default.body_limit),
         rate: section.optional("rate", parse::text),
+        answer_deadline: section.optional("answer_deadline", parse::duration),
         allow_from: section.optional("allow_from", parse::list),
     };
     // Which further keys are allowed depends on the provider, so without one nothing more can be said of this section.
-    let provider = read_settings(&mut section, builtin?);
+    let provider = read_settings(&mut section, kind?);
+    check_proof(&mut section, provider.as_deref(), has_secrets, secrets.as_ref(), &limits);
     section.finish();
-    Some(SourceConfig { provider: provider?, secrets: secrets?, limits })
+    Some(SourceConfig { provider: provider?, secrets: secrets.unwrap_or_default(), limits })
 }
 
-fn read_secrets(section: &mut Section<'_>) -> Option<Secrets> {
-    if section.document.for_development {
-        return Some(section.value("secrets", parse::secrets, Secrets::default()));
+/// What a source must have so that not everybody can send to it. Without a file, secrets are made up later.
+fn check_proof(
+    section: &mut Section<'_>,
+    provider: Option<&dyn Provider>,
+    has_secrets: bool,
+    secrets: Option<&Secrets>,
+    limits: &SourceLimits,
+) {
+    let needs_secret = provider.is_none_or(Provider::needs_secret);
+    if !has_secrets && needs_secret && !section.document.for_development {
+        section.problem("secrets", format!("is missing: {}", parse::SECRETS_ALLOWED));
     }
-    section.required("secrets", parse::secrets, parse::SECRETS_ALLOWED)
+    let Some(provider) = provider else { return };
+    for secret in secrets.iter().flat_map(|secrets| secrets.iter()) {
+        if let Err(problem) = provider.check_secret(secret) {
+            section.problem("secrets", problem);
+        }
+    }
+    let none = Secrets::default();
+    let open = provider.trusts_addresses_only(secrets.unwrap_or(&none)) && limits.allow_from.is_none();
+    if open && !section.document.for_development {
+        let problem = "nothing that comes here is proved: set `secrets` (a token in the path), another check of this \
+                       provider, or `allow_from`";
+        section.problem("", problem.into());
+    }
 }
 
-/// The provider's own keys stand beside the others; the provider reads them.
-fn read_settings(section: &mut Section<'_>, builtin: &'static Builtin) -> Option<Arc<dyn Provider>> {
+/// The provider's own keys stand beside the others; the provider reads them. A text may stand elsewhere, as a secret can.
+fn read_settings(section: &mut Section<'_>, kind: &Kind) -> Option<Arc<dyn Provider>> {
     let mut settings = Table::new();
-    for key in builtin.settings {
+    let mut wrong = false;
+    for key in kind.settings() {
         section.known.push(key);
-        if let Some(value) = section.table.remove(*key) {
-            // One by one, so that each problem names its key.
-            let alone = Table::from_iter([((*key).to_owned(), value.clone())]);
-            match builtin.build(alone) {
-                Ok(_) => drop(settings.insert((*key).into(), value)),
-                Err(problem) => section.problem(key, problem),
+        let Some(value) = section.table.remove(key) else { continue };
+        let value = match &value {
+            Value::String(text) => parse::reference(text).map(Value::String),
+            _ => Ok(value),
+        };
+        // One by one, so that each problem names its key.
+        let alone = |value: &Value| kind.build(Table::from_iter([(key.to_owned(), value.clone())]));
+        match value.and_then(|value| match alone(&value) {
+            Err(problem) if !problem.starts_with("missing field") => Err(problem),
+            _ => Ok(value),
+        }) {
+            Ok(value) => drop(settings.insert(key.into(), value)),
+            Err(problem) => {
+                wrong = true;
+                section.problem(key, problem);
             }
         }
     }
-    builtin.build(settings).map_err(|problem| section.problem("", problem)).ok()
+    match kind.build(settings) {
+        Ok(provider) if !wrong => Some(provider),
+        Ok(_) => None,
+        Err(_) if wrong => None,
+        Err(problem) => {
+            section.problem("", problem);
+            None
+        }
+    }
 }
 
 fn read_handlers(document: &mut Document, sources: &[String]) -> Vec<Subscription> {

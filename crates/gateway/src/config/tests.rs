@@ -71,12 +71,12 @@ types = ["a*b"]
         (13, "store.url", "`sqlite:PATH`"),
         (15, "sources.Stripe", "lower-case letters"),
         (19, "sources.a.provider", "is missing"),
-        (23, "sources.b.provider", "there is: stripe"),
-        (26, "sources.c.secrets", "is missing"),
+        (23, "sources.b.provider", "there is: asana, calendly"),
         (28, "sources.c.tolerance_seconds", "u32"),
+        (26, "sources.c.secrets", "is missing"),
         (31, "handlers.ledger.source", "there is: Stripe, a, b, c"),
         (32, "handlers.ledger.types", "\"invoice.*\""),
-        (34, "sinks", "there is: ingest, admin, store, sources, handlers"),
+        (34, "sinks", "there is: ingest, admin, store, catalog, sources, handlers"),
     ];
     let found = problems(text);
     for ((line, key, allowed), found) in expected.iter().zip(&found) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hookfast_webhook::{
-    Clock, FixedClock, Genuine, Provider, Reading, Refusal, Request, Secrets, SystemClock, Unreadable, verify,
+    Answer, Clock, Endpoint, FixedClock, Genuine, Priority, Provider, Reading, Refusal, Request, Secrets, SystemClock, Unreadable,
+    Verified, explain, verify,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
@@ -19,31 +20,64 @@ use crate::Problem;
 use crate::cli::VerifyArguments;
 use crate::config::parse;
 use crate::exit::Exit;
-use crate::providers::Builtin;
+use crate::providers::Providers;
+use crate::{Config, config};
 
-pub(crate) fn run(arguments: &VerifyArguments) -> Result<(), Exit> {
+pub(crate) fn run(arguments: &VerifyArguments, file: Option<&Path>) -> Result<(), Exit> {
+    let providers = config::providers(file).map_err(Exit::Config)?;
     if !arguments.vectors.is_empty() {
-        return vectors::run(&arguments.vectors, arguments.json);
+        return vectors::run(&providers, &arguments.vectors, arguments.json);
     }
-    let provider = provider(arguments)?;
+    let provider = provider(&providers, arguments)?;
     let secrets = arguments.secret.iter().map(|text| parse::secret(text).map_err(|problem| usage("--secret", problem)));
     let secrets = Secrets::new(secrets.collect::<Result<_, _>>()?);
-    let clock = clock(arguments.now)?;
-    let verdict = verify(provider.as_ref(), request(arguments)?, &secrets, clock.now());
-    report(provider.as_ref(), &verdict, arguments.json);
+    for secret in secrets.iter() {
+        provider.check_secret(secret).map_err(|problem| usage("--secret", problem))?;
+    }
+    let now = clock(arguments.now)?.now();
+    let request = Arc::new(request(arguments)?);
+    let verdict = verify(provider.as_ref(), Arc::clone(&request), &secrets, now);
+    let endpoint = Endpoint { source: "-", provider: provider.as_ref(), secrets: &secrets };
+    let hint = verdict.as_ref().err().and_then(|refusal| {
+        // Without a configuration there are no other sources it could be meant for.
+        let config = config::load(file).ok();
+        hint(refusal, &request, &endpoint, config.as_ref(), &providers, now)
+    });
+    report(provider.as_ref(), &verdict, hint.as_deref(), arguments.json);
     verdict.map(|_| ()).map_err(|_| Exit::No)
+}
+
+fn hint(
+    refusal: &Refusal,
+    request: &Request,
+    endpoint: &Endpoint<'_>,
+    config: Option<&Config>,
+    providers: &Providers,
+    now: OffsetDateTime,
+) -> Option<String> {
+    let sources = config.iter().flat_map(|config| &config.sources);
+    let others: Vec<_> = sources
+        .map(|(name, source)| Endpoint {
+            source: name.as_str(),
+            provider: source.provider.as_ref(),
+            secrets: &source.secrets,
+        })
+        .collect();
+    let known = providers.for_recognition();
+    let known: Vec<_> = known.iter().map(AsRef::as_ref).collect();
+    explain(refusal, request, endpoint, &others, &known, now)
 }
 
 fn usage(flag: &str, problem: impl Into<String>) -> Exit {
     Exit::Config(vec![Problem { origin: "the command line".into(), key: flag.into(), problem: problem.into() }])
 }
 
-fn provider(arguments: &VerifyArguments) -> Result<Arc<dyn Provider>, Exit> {
+fn provider(providers: &Providers, arguments: &VerifyArguments) -> Result<Arc<dyn Provider>, Exit> {
     let name = arguments.provider.as_deref().unwrap_or_default();
-    let builtin = Builtin::find(name).map_err(|problem| usage("--provider", problem))?;
+    let kind = providers.find(name).map_err(|problem| usage("--provider", problem))?;
     let settings =
         arguments.settings.join("\n").parse().map_err(|_| usage("--set", "write KEY=VALUE, as in the file"))?;
-    builtin.build(settings).map_err(|problem| usage("--set", problem))
+    kind.build(settings).map_err(|problem| usage("--set", problem))
 }
 
 fn clock(now: Option<i64>) -> Result<Box<dyn Clock>, Exit> {
@@ -77,23 +111,45 @@ fn read_body(file: &Path) -> Result<Bytes, Exit> {
     Ok(body.into())
 }
 
-fn report(provider: &dyn Provider, verdict: &Result<Genuine, Refusal>, as_json: bool) {
-    let readings = verdict.as_ref().ok().map(|genuine| genuine.readings(provider));
+fn report(provider: &dyn Provider, verdict: &Result<Verified, Refusal>, hint: Option<&str>, as_json: bool) {
     if as_json {
-        outln!("{}", verdict_json(verdict, readings.as_ref()));
+        outln!("{}", verdict_json(provider, verdict, hint));
         return;
     }
     match verdict {
-        Err(refusal) => outln!("refused: {refusal}"),
-        Ok(genuine) => {
-            outln!("genuine: signed with secret number {}", genuine.proof().secret_index() + 1);
-            match readings {
-                Some(Ok(readings)) => readings.iter().for_each(print_reading),
-                Some(Err(Unreadable(problem))) => outln!("  unreadable, kept whole: {problem}"),
-                None => {}
+        Err(refusal) => {
+            outln!("refused: {refusal}");
+            if let Some(hint) = hint {
+                outln!("  probably: {hint}");
+            }
+        }
+        Ok(Verified::Handshake(answer)) => outln!("handshake, answered: {}", in_words(answer)),
+        Ok(Verified::Genuine(genuine)) => {
+            outln!("{}", proof_in_words(genuine));
+            match genuine.readings(provider) {
+                Ok(readings) if readings.is_empty() => outln!("  no events in it"),
+                Ok(readings) => readings.iter().for_each(print_reading),
+                Err(Unreadable(problem)) => outln!("  unreadable, kept whole: {problem}"),
             }
         }
     }
+}
+
+fn proof_in_words(genuine: &Genuine) -> String {
+    let proof = genuine.proof();
+    match (proof.kind(), proof.secret_index()) {
+        ("signature", Some(index)) => format!("genuine: signed with secret number {}", index + 1),
+        ("partial_signature", Some(index)) => {
+            format!("genuine: signed with secret number {}, but the signature does not cover the events", index + 1)
+        }
+        ("token", Some(index)) => format!("genuine: it carries secret number {}", index + 1),
+        _ => "taken as it is: nothing in it proves who sent it".into(),
+    }
+}
+
+fn in_words(answer: &Answer) -> String {
+    let body = String::from_utf8_lossy(&answer.body);
+    format!("{} {}", answer.status, if body.is_empty() { "without a body".into() } else { body })
 }
 
 fn print_reading(reading: &Reading) {
@@ -101,23 +157,48 @@ fn print_reading(reading: &Reading) {
     outln!("  type      {}", reading.event_type);
     outln!("  account   {}", reading.account.as_deref().unwrap_or("-"));
     outln!("  occurred  {}", reading.occurred_at.map_or("-".into(), rfc3339));
+    let further = [("id", &reading.event_id), ("object", &reading.object_id), ("delivery", &reading.delivery_id)];
+    for (name, value) in further {
+        if let Some(value) = value.as_ref().filter(|value| **value != reading.dedupe_key) {
+            outln!("  {name:8}  {value}");
+        }
+    }
+    if reading.priority != Priority::Normal {
+        outln!("  priority  {}", reading.priority.as_str());
+    }
+    if reading.ping {
+        outln!("  ping      its content must be fetched");
+    }
 }
 
-fn verdict_json(verdict: &Result<Genuine, Refusal>, readings: Option<&Result<Vec<Reading>, Unreadable>>) -> Value {
+fn verdict_json(provider: &dyn Provider, verdict: &Result<Verified, Refusal>, hint: Option<&str>) -> Value {
     match verdict {
-        Err(refusal) => json!({"genuine": false, "reason": refusal.reason(), "explanation": refusal.to_string()}),
-        Ok(genuine) => json!({
-            "genuine": true,
-            "secret": genuine.proof().secret_index() + 1,
-            "events": readings.and_then(|readings| readings.as_ref().ok()).map(|all| all.iter().map(reading_json).collect::<Vec<_>>()),
-            "unreadable": readings.and_then(|readings| readings.as_ref().err()).map(|problem| problem.to_string()),
-        }),
+        Err(refusal) => {
+            let explanation = refusal.to_string();
+            json!({"genuine": false, "reason": refusal.reason(), "explanation": explanation, "probably": hint})
+        }
+        Ok(Verified::Handshake(answer)) => json!({"genuine": true, "handshake": in_words(answer)}),
+        Ok(Verified::Genuine(genuine)) => {
+            let readings = genuine.readings(provider);
+            json!({
+                "genuine": true,
+                "proof": genuine.proof().kind(),
+                "secret": genuine.proof().secret_index().map(|index| index + 1),
+                "events": readings.as_ref().ok().map(|all| all.iter().map(reading_json).collect::<Vec<_>>()),
+                "unreadable": readings.as_ref().err().map(|problem| problem.to_string()),
+            })
+        }
     }
 }
 
 fn reading_json(reading: &Reading) -> Value {
     json!({
         "dedupe_key": reading.dedupe_key,
+        "id": reading.event_id,
+        "object": reading.object_id,
+        "delivery": reading.delivery_id,
+        "ping": reading.ping,
+        "priority": reading.priority.as_str(),
         "type": reading.event_type,
         "account": reading.account,
         "occurred_at": reading.occurred_at.map(rfc3339),

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use data_encoding::BASE64;
-use hookfast_webhook::{Answer, BlankSecret, Reading, Refusal, Request, Secret, Secrets, verify};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use hookfast_webhook::{Answer, BlankSecret, Reading, Refusal, Request, Secret, Secrets, Verified, moment, verify};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::UtcOffset;
 
 use crate::exit::Exit;
-use crate::providers::Builtin;
+use crate::providers::Providers;
 
 #[derive(Deserialize)]
 struct File {
@@ -86,10 +86,10 @@ struct Outcome {
     verdict: String,
 }
 
-pub(super) fn run(files: &[PathBuf], as_json: bool) -> Result<(), Exit> {
+pub(super) fn run(providers: &Providers, files: &[PathBuf], as_json: bool) -> Result<(), Exit> {
     let mut outcomes = Vec::new();
     for file in files {
-        outcomes.extend(run_file(file)?);
+        outcomes.extend(run_file(providers, file)?);
     }
     let disagreeing = outcomes.iter().filter(|outcome| !outcome.differences.is_empty()).count();
     if as_json {
@@ -101,16 +101,16 @@ pub(super) fn run(files: &[PathBuf], as_json: bool) -> Result<(), Exit> {
     if disagreeing == 0 { Ok(()) } else { Err(Exit::No) }
 }
 
-fn run_file(path: &Path) -> Result<Vec<Outcome>, Exit> {
+fn run_file(providers: &Providers, path: &Path) -> Result<Vec<Outcome>, Exit> {
     let text = fs::read_to_string(path)
         .map_err(|error| Exit::Failed(format!("{} cannot be read: {error}", path.display())))?;
     let file: File = serde_json::from_str(&text)
         .map_err(|error| Exit::Failed(format!("{} is not a file of vectors: {error}", path.display())))?;
-    Ok(file.vectors.iter().map(|vector| run_vector(path, &file.provider, vector)).collect())
+    Ok(file.vectors.iter().map(|vector| run_vector(providers, path, &file.provider, vector)).collect())
 }
 
-fn run_vector(file: &Path, provider: &str, vector: &Vector) -> Outcome {
-    let (verdict, differences) = match judge(provider, vector) {
+fn run_vector(providers: &Providers, file: &Path, provider: &str, vector: &Vector) -> Outcome {
+    let (verdict, differences) = match judge(providers, provider, vector) {
         Ok(judged) => (judged.words.clone(), differences(vector, &judged)),
         Err(problem) => (String::new(), vec![problem]),
     };
@@ -126,9 +126,9 @@ struct Judged {
     answer: Answer,
 }
 
-fn judge(provider: &str, vector: &Vector) -> Result<Judged, String> {
+fn judge(providers: &Providers, provider: &str, vector: &Vector) -> Result<Judged, String> {
     let settings = toml::Table::try_from(&vector.config).map_err(|error| format!("`config`: {error}"))?;
-    let provider = Builtin::find(provider)?.build(settings)?;
+    let provider = providers.find(provider)?.build(settings)?;
     let now = OffsetDateTime::from_unix_timestamp(vector.now).map_err(|error| format!("`now`: {error}"))?;
     let request = request(vector)?;
     // A source with a blank secret does not even start, so it accepts nothing.
@@ -138,17 +138,20 @@ fn judge(provider: &str, vector: &Vector) -> Result<Judged, String> {
         Err(BlankSecret) => Err(Refusal::NoSecret),
     };
     Ok(match verdict {
-        Ok(genuine) => Judged {
+        Ok(Verified::Genuine(genuine)) => Judged {
             verdict: Verdict::Valid,
             words: "genuine".into(),
             readings: genuine.readings(provider.as_ref()).unwrap_or_default(),
-            answer: provider.answer(),
+            answer: genuine.answer(provider.as_ref()),
         },
+        Ok(Verified::Handshake(answer)) => {
+            Judged { verdict: Verdict::Valid, words: "a handshake".into(), readings: Vec::new(), answer }
+        }
         Err(refusal) => Judged {
             verdict: Verdict::Invalid,
             words: format!("refused: {refusal}"),
             readings: Vec::new(),
-            answer: Answer { status: StatusCode::UNAUTHORIZED, ..Answer::EMPTY_OK },
+            answer: Answer { status: hookfast_ingest::status_of(&refusal), ..Answer::EMPTY_OK },
         },
     })
 }
@@ -203,24 +206,34 @@ fn extract_differences(extract: &Extract, readings: &[Reading]) -> Vec<String> {
 }
 
 fn field_difference(key: &str, expected: &Value, reading: &Reading) -> Option<String> {
-    let text_fits = |found: Option<&str>| expected.as_str() == found && (expected.is_string() || expected.is_null());
+    let text_fits =
+        |found: Option<&String>| expected.as_str() == found.map(String::as_str) && (expected.is_string() || expected.is_null());
     let fits = match key {
-        "event_id" => text_fits(Some(&reading.dedupe_key)),
+        "event_id" => text_fits(reading.event_id.as_ref()),
+        "delivery_id" => text_fits(reading.delivery_id.as_ref()),
+        "object_id" => text_fits(reading.object_id.as_ref()),
         "event_type" => text_fits(Some(&reading.event_type)),
-        "account" => text_fits(reading.account.as_deref()),
-        "occurred_at" => moment(expected) == reading.occurred_at,
+        "account" => text_fits(reading.account.as_ref()),
+        "occurred_at" => moment_fits(expected, reading.occurred_at),
+        "ping" => expected.as_bool() == Some(reading.ping),
         _ => return Some(format!("`extract` has `{key}`, which is unknown")),
     };
     (!fits).then(|| format!("`{key}` should be {expected}, but the event is {reading:?}"))
 }
 
-/// A moment in any of the forms that vectors use.
-fn moment(value: &Value) -> Option<OffsetDateTime> {
-    match value {
-        Value::Number(seconds) => OffsetDateTime::from_unix_timestamp(seconds.as_i64()?).ok(),
-        Value::String(text) => OffsetDateTime::parse(text, &Rfc3339).ok(),
-        _ => None,
-    }
+/// Vectors have times in the forms that providers use. One without a zone is compared with the local time of the event.
+fn moment_fits(expected: &Value, found: Option<OffsetDateTime>) -> bool {
+    let text = match expected {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        _ => return found.is_none(),
+    };
+    let offset = found.map_or(UtcOffset::UTC, OffsetDateTime::offset);
+    let expected = moment::from_text(&text)
+        .or_else(|| moment::from_javascript(&text))
+        .or_else(|| moment::from_local(&text, offset));
+    // An unknown form must not fit an event without a time.
+    expected.is_some() && expected == found
 }
 
 fn answer_fits(expected: &ExpectedResponse, answer: &Answer) -> bool {
@@ -234,7 +247,7 @@ fn answer_fits(expected: &ExpectedResponse, answer: &Answer) -> bool {
 }
 
 fn content_fits(expected: &ExpectedContent, answer: &Answer) -> bool {
-    expected.content_type.as_deref().is_none_or(|wanted| answer.content_type == Some(wanted))
+    expected.content_type.as_deref().is_none_or(|wanted| answer.content_type.as_deref() == Some(wanted))
         && expected.body.as_ref().is_none_or(|wanted| answer.body == *wanted.as_bytes())
         && expected
             .body_json

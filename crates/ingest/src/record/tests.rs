@@ -87,7 +87,7 @@ fn event(id: &str) -> Vec<Routed> {
         remote_address: [127, 0, 0, 1].into(),
         received_at: now,
     };
-    let events = genuine.read(&stripe, arrival).0;
+    let events = genuine.genuine().expect("no handshake").read(&stripe, arrival).0;
     events.into_iter().map(|event| Routed { event, handlers: [].into() }).collect()
 }
 

@@ -1,0 +1,219 @@
+//! Why a request was refused, in words that lead to the fix: by trying what usually goes wrong until one try verifies.
+//!
+//! This is work for a request that is not genuine, so the caller limits how often it is done.
+
+use http::{HeaderName, header};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use crate::{Proof, Proved, Provider, Refusal, Request, Secrets, json};
+
+/// Bodies beyond this size are not re-encoded to find out what happened to them.
+const BODY_MAX_BYTES: usize = 64 * 1024;
+
+/// An endpoint to which the request could have been meant to go.
+pub struct Endpoint<'a> {
+    /// The source's name.
+    pub source: &'a str,
+    /// Its provider.
+    pub provider: &'a dyn Provider,
+    /// Its secrets.
+    pub secrets: &'a Secrets,
+}
+
+/// What probably happened to a request that was refused with `refusal` at `endpoint`, if it can be found out. `others` are
+/// the other sources, `known` providers whose headers are recognised.
+pub fn explain(
+    refusal: &Refusal,
+    request: &Request,
+    endpoint: &Endpoint<'_>,
+    others: &[Endpoint<'_>],
+    known: &[&dyn Provider],
+    now: OffsetDateTime,
+) -> Option<String> {
+    match refusal {
+        Refusal::WrongSignature | Refusal::WrongToken | Refusal::UnprotectedBody(_) => {
+            another_source(request, others, now)
+                .or_else(|| another_url(request, endpoint, now))
+                .or_else(|| another_body(request, endpoint, now))
+        }
+        Refusal::MissingHeader(_) | Refusal::MalformedHeader { .. } | Refusal::Missing(_) => {
+            another_source(request, others, now).or_else(|| another_provider(request, endpoint, known))
+        }
+        _ => None,
+    }
+}
+
+fn another_source(request: &Request, others: &[Endpoint<'_>], now: OffsetDateTime) -> Option<String> {
+    let other = others.iter().find(|other| is_proved(request, other, now))?;
+    Some(format!(
+        "it is signed for the source `{}` and its secret: send it there, or exchange the secrets of the two",
+        other.source
+    ))
+}
+
+fn another_url(request: &Request, endpoint: &Endpoint<'_>, now: OffsetDateTime) -> Option<String> {
+    let url = other_urls(request)
+        .into_iter()
+        .find(|url| is_proved(&Request { url: url.clone(), ..request.clone() }, endpoint, now))?;
+    Some(format!(
+        "it is signed for the URL {url}, but {} was taken for its URL: set `public_url` to what the provider calls",
+        request.url
+    ))
+}
+
+fn other_urls(request: &Request) -> Vec<String> {
+    let Some((scheme, rest)) = request.url.split_once("://") else { return Vec::new() };
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (path, query) = path.split_once('?').map_or((path, String::new()), |(path, query)| (path, format!("?{query}")));
+    let slash = if path.ends_with('/') { path.trim_end_matches('/').to_owned() } else { format!("{path}/") };
+    let mut urls = Vec::new();
+    for host in hosts(request, host) {
+        for scheme in ["https", "http", scheme] {
+            for path in [path, &slash] {
+                urls.push(format!("{scheme}://{host}/{path}{query}"));
+                urls.push(format!("{scheme}://{host}/{path}"));
+            }
+        }
+    }
+    urls.retain(|url| *url != request.url);
+    urls.dedup();
+    urls
+}
+
+/// The host we take for ours, and what the request says.
+fn hosts<'a>(request: &'a Request, configured: &'a str) -> Vec<&'a str> {
+    let forwarded = HeaderName::from_static("x-forwarded-host");
+    let said = [header::HOST, forwarded].into_iter().filter_map(|name| request.headers.get(name)?.to_str().ok());
+    let mut hosts: Vec<_> = [configured].into_iter().chain(said).collect();
+    hosts.dedup();
+    hosts
+}
+
+fn another_body(request: &Request, endpoint: &Endpoint<'_>, now: OffsetDateTime) -> Option<String> {
+    let (_, what) = other_bodies(&request.body)
+        .into_iter()
+        .find(|(body, _)| is_proved(&Request { body: body.clone().into(), ..request.clone() }, endpoint, now))?;
+    Some(format!(
+        "the body was re-encoded on the way ({what}): let whatever stands before Hookfast pass the body as it is"
+    ))
+}
+
+fn other_bodies(body: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
+    if body.len() > BODY_MAX_BYTES {
+        return Vec::new();
+    }
+    let mut bodies = vec![
+        (body.trim_ascii_end().to_vec(), "blanks or a line break were added at its end"),
+        ([body, b"\n"].concat(), "the line break at its end was cut off"),
+        ([body, b"\r\n"].concat(), "the line break at its end was cut off"),
+    ];
+    if let Ok(parsed) = json::parse(body) {
+        for spaced in [false, true] {
+            for slashes in [false, true] {
+                for ascii in [false, true] {
+                    bodies.push((reprint(parsed, spaced, slashes, ascii), "it was parsed and printed again as JSON"));
+                }
+            }
+        }
+    }
+    bodies.retain(|(other, _)| other != body);
+    bodies
+}
+
+/// The same JSON as others would print it: with a blank after `,` and `:`, with `\/`, with `\uXXXX`.
+fn reprint(parsed: &RawValue, spaced: bool, slashes: bool, ascii: bool) -> Vec<u8> {
+    let text = parsed.get();
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        match character {
+            '"' => {
+                let end = end_of_string(rest);
+                let (string, after) = rest.split_at(end);
+                print_string(string, slashes, ascii, &mut out);
+                rest = after;
+                continue;
+            }
+            ' ' | '\t' | '\n' | '\r' => {}
+            ',' | ':' if spaced => out.extend([character, ' ']),
+            _ => out.push(character),
+        }
+        rest = &rest[character.len_utf8()..];
+    }
+    out.into_bytes()
+}
+
+fn end_of_string(text: &str) -> usize {
+    let mut escaped = false;
+    for (place, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return place + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn print_string(string: &str, slashes: bool, ascii: bool, out: &mut String) {
+    let Ok(plain) = serde_json::from_str::<String>(string) else {
+        out.push_str(string);
+        return;
+    };
+    let printed = serde_json::to_string(&plain).unwrap_or_default();
+    for character in printed.chars() {
+        match character {
+            '/' if slashes => out.push_str("\\/"),
+            character if ascii && !character.is_ascii() => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    out.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            character => out.push(character),
+        }
+    }
+}
+
+fn another_provider(request: &Request, endpoint: &Endpoint<'_>, known: &[&dyn Provider]) -> Option<String> {
+    let has_headers_of = |provider: &&&dyn Provider| {
+        let headers = provider.proof_headers();
+        provider.name() != endpoint.provider.name()
+            && headers.iter().any(|name| *name != header::AUTHORIZATION)
+            && headers.iter().all(|name| request.headers.contains_key(name))
+    };
+    let provider = known.iter().find(has_headers_of)?;
+    Some(format!(
+        "it has the headers of `{}`, but this source is of `{}`: change `provider`, or the URL at the provider",
+        provider.name(),
+        endpoint.provider.name()
+    ))
+}
+
+/// Whether a secret of the endpoint proves the request, whatever its age.
+fn is_proved(request: &Request, endpoint: &Endpoint<'_>, now: OffsetDateTime) -> bool {
+    match endpoint.provider.prove(request, endpoint.secrets, now) {
+        Ok(Proved::Genuine(proof)) => proof != Proof::unsigned(),
+        Err(Refusal::Stale { .. }) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(text: &str, spaced: bool, slashes: bool, ascii: bool) -> String {
+        String::from_utf8(reprint(json::parse(text.as_bytes()).expect("JSON"), spaced, slashes, ascii)).expect("text")
+    }
+
+    #[test]
+    fn json_is_printed_as_others_print_it() {
+        let text = r#" { "a" : [ 1 , "é\/x \" y" ] } "#;
+        assert_eq!(printed(text, false, false, false), r#"{"a":[1,"é/x \" y"]}"#);
+        assert_eq!(printed(text, true, false, true), r#"{"a": [1, "\u00e9/x \" y"]}"#);
+        assert_eq!(printed(text, false, true, false), r#"{"a":[1,"é\/x \" y"]}"#);
+        assert_eq!(printed("\"\u{1f33f}\"", false, false, true), r#""\ud83c\udf3f""#);
+    }
+}

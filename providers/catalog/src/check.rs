@@ -1,0 +1,137 @@
+//! What a file of the catalog cannot say though it has the right form.
+
+use std::fmt;
+
+use hookfast_webhook::is_name;
+
+use crate::description::{AnswerRule, Description, Freshness, HandshakeRule, SampleRule, SignatureRule};
+use crate::template::{Part, Place, Template};
+
+/// What is wrong, and at which key. Lists are counted from 0: `signature.0.signed`.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) key: String,
+    problem: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.key.split('.').filter(|word| word.parse::<usize>().is_err());
+        write!(f, "`{}`: {}", words.collect::<Vec<_>>().join("."), self.problem)
+    }
+}
+
+fn demand(holds: bool, key: impl Into<String>, problem: impl Into<String>) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err(Fault { key: key.into(), problem: problem.into() }) }
+}
+
+pub(crate) fn check(description: &Description) -> Result<(), Fault> {
+    let Description { name, signature, token, freshness, event, handshake, answer, sample, .. } = description;
+    demand(is_name(name), "name", format!("`{name}` must be short, of lower-case letters, digits, - and _"))?;
+    let proof = "there must be either [[signature]] or [token], which say how a request is proved";
+    demand(signature.is_empty() != token.is_none(), if signature.is_empty() { "signature" } else { "token" }, proof)?;
+    for (index, rule) in signature.iter().enumerate() {
+        check_signature(rule, &format!("signature.{index}"))?;
+    }
+    if let Some(freshness) = freshness {
+        check_freshness(freshness, signature)?;
+    }
+    for (key, field) in event.fields() {
+        for template in &field.0 {
+            check_template(template, Allowed::default(), &format!("event.{key}"))?;
+        }
+    }
+    for (key, field) in [("event.type", &event.event_type), ("event.dedupe", &event.dedupe)] {
+        demand(!field.0.is_empty(), key, "at least one template is needed")?;
+    }
+    let both = event.each.is_some() && event.json_in_form.is_some();
+    demand(!both, "event.each", "an array of events cannot stand in a form: leave out `each` or `json_in_form`")?;
+    for (index, rule) in handshake.iter().enumerate() {
+        check_handshake(rule, &format!("handshake.{index}"))?;
+    }
+    check_answer(answer, Allowed::default(), "answer")?;
+    check_samples(sample)
+}
+
+fn check_signature(rule: &SignatureRule, key: &str) -> Result<(), Fault> {
+    let SignatureRule { from, prefix, list, key: secret, signed, covers_events, .. } = rule;
+    let entry_of_itself = "`entry:` is a part of the signature's own place; write where that stands, such as header:NAME";
+    demand(!from.0.iter().any(is_entry), format!("{key}.from"), entry_of_itself)?;
+    check_template(signed, Allowed { entries: list.is_some(), secret: false }, &format!("{key}.signed"))?;
+    let covered = signed.parts.iter().any(|part| matches!(part, Part::Body | Part::Hash));
+    let uncovered = "there is no {body}: add it, or say covers_events = false";
+    demand(covered || !covers_events, format!("{key}.signed"), uncovered)?;
+    let unprefixed = prefix.is_empty() || list.is_none();
+    demand(unprefixed, format!("{key}.prefix"), "entries of a list have names and no prefix: leave out one of the two")?;
+    if let Some(list) = list {
+        let differ = list.separator != list.assign;
+        demand(differ, format!("{key}.list"), "`separator` and `assign` must be different characters")?;
+    }
+    let prefix_is_there = !secret.prefix_needed || !secret.prefix.is_empty();
+    demand(prefix_is_there, format!("{key}.key.prefix_needed"), "there is no `prefix` that could be needed")
+}
+
+/// A time that anybody may change says nothing about the age of a request.
+fn check_freshness(freshness: &Freshness, signatures: &[SignatureRule]) -> Result<(), Fault> {
+    let times = &freshness.time.0;
+    let is_signed = |rule: &SignatureRule| {
+        let in_body = times.iter().all(|place| matches!(place, Place::Json(_) | Place::Form(_)));
+        let body = in_body && rule.signed.parts.iter().any(|part| matches!(part, Part::Body | Part::Hash));
+        body || rule.signed.parts.iter().any(|part| matches!(part, Part::Place { places, .. } if places == times))
+    };
+    let all = !signatures.is_empty() && signatures.iter().all(is_signed);
+    let unsigned = format!("`{}` must stand in the `signed` of every signature, in the same words", freshness.time);
+    demand(all, "freshness.time", unsigned)
+}
+
+fn check_handshake(rule: &HandshakeRule, key: &str) -> Result<(), Fault> {
+    let HandshakeRule { method, when, signed, answer } = rule;
+    demand(!when.0.is_empty(), format!("{key}.when"), "without a condition every request would be a handshake")?;
+    let entry = when.0.iter().any(|(place, _)| is_entry(place));
+    demand(!entry, format!("{key}.when"), "`entry:` is known only where a signature is checked")?;
+    let can_be = !signed || method.0 == http::Method::POST;
+    demand(can_be, format!("{key}.method"), "only POST is signed: say signed = false")?;
+    check_answer(answer, Allowed { entries: false, secret: *signed }, &format!("{key}.answer"))
+}
+
+fn check_answer(answer: &AnswerRule, allowed: Allowed, key: &str) -> Result<(), Fault> {
+    for template in answer.templates() {
+        check_template(template, allowed, key)?;
+    }
+    let one = answer.text.is_none() || answer.json.is_none();
+    demand(one, format!("{key}.json"), "an answer is either `text` or `json`")?;
+    demand(answer.headers.0.len() <= 1, format!("{key}.headers"), "an answer can have one header of its own")?;
+    let status = answer.status.is_none_or(|status| (200..300).contains(&status));
+    demand(status, format!("{key}.status"), "an answer is a success: allowed are 200 to 299")
+}
+
+fn check_samples(samples: &[SampleRule]) -> Result<(), Fault> {
+    demand(!samples.is_empty(), "sample", "there must be at least one [[sample]], to test the file with")?;
+    for (index, sample) in samples.iter().enumerate() {
+        let (key, kind) = (format!("sample.{index}.kind"), &sample.kind);
+        demand(!kind.trim().is_empty(), &key, "it must not be blank")?;
+        let is_new = samples[..index].iter().all(|other| other.kind != *kind);
+        demand(is_new, &key, format!("there are two samples of the kind `{kind}`"))?;
+    }
+    Ok(())
+}
+
+/// What a template may have beside what all may have.
+#[derive(Clone, Copy, Default)]
+struct Allowed {
+    entries: bool,
+    /// A secret to sign with.
+    secret: bool,
+}
+
+fn check_template(template: &Template, allowed: Allowed, key: &str) -> Result<(), Fault> {
+    let entries = allowed.entries || !template.places().any(is_entry);
+    demand(entries, key, "`entry:` is known only in `signature.signed`, and only with `signature.list`")?;
+    let filtered = template.parts.iter().any(|part| matches!(part, Part::Place { signed: true, .. }));
+    let secret = "`|hmac-sha256-hex` is known only in the answer of a handshake that is signed";
+    demand(allowed.secret || !filtered, key, secret)
+}
+
+fn is_entry(place: &Place) -> bool {
+    matches!(place, Place::Entry(_))
+}

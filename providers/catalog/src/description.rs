@@ -1,0 +1,497 @@
+//! A provider as data: what a file of the catalog can say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use hookfast_webhook::signature::{self, KeyForm, Scheme};
+use http::HeaderName;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::de::{DeTable, DeValue};
+
+use crate::check::check;
+use crate::template::{Json, MethodName, Part, Place, Places, Template};
+
+/// A provider that needs no code. `docs/providers.md` explains every key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// The name, as in `provider = "github"`.
+    pub name: String,
+    /// The name for people.
+    pub title: String,
+    /// Where the provider describes its webhooks.
+    pub documentation: String,
+    /// How to set it up in the provider's console.
+    pub setup: String,
+    /// What we chose where the provider is silent, and other things to know.
+    #[serde(default)]
+    pub notes: String,
+    /// Whether the file was compared with test vectors.
+    #[serde(default)]
+    pub vector_tested: bool,
+    /// How often the provider sends again what was not taken.
+    #[serde(default = "three")]
+    pub retries: u32,
+    /// The ways in which it signs; any may match.
+    #[serde(default)]
+    pub(crate) signature: Vec<SignatureRule>,
+    pub(crate) token: Option<TokenRule>,
+    pub(crate) freshness: Option<Freshness>,
+    pub(crate) event: EventRule,
+    #[serde(default)]
+    pub(crate) handshake: Vec<HandshakeRule>,
+    #[serde(default)]
+    pub(crate) answer: AnswerRule,
+    pub(crate) sample: Vec<SampleRule>,
+}
+
+fn three() -> u32 {
+    3
+}
+
+/// Where a signature stands and what it signs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignatureRule {
+    pub(crate) from: Places,
+    #[serde(default)]
+    pub(crate) prefix: String,
+    pub(crate) list: Option<EntryList>,
+    #[serde(with = "SignatureEncoding")]
+    pub(crate) encoding: signature::Encoding,
+    #[serde(with = "Algorithm")]
+    pub(crate) algorithm: signature::Algorithm,
+    #[serde(default)]
+    pub(crate) key: KeyRule,
+    pub(crate) signed: Template,
+    /// Whether the signature covers the events.
+    #[serde(default = "yes")]
+    pub(crate) covers_events: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A header with several entries, such as `ts=1;h1=x` or `v1,x v1,y`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EntryList {
+    pub(crate) separator: char,
+    pub(crate) assign: char,
+    /// The name of the entries that are signatures.
+    pub(crate) name: String,
+}
+
+/// How a signature is written.
+#[derive(Deserialize)]
+#[serde(remote = "signature::Encoding", rename_all = "lowercase")]
+enum SignatureEncoding {
+    Hex,
+    Base64,
+}
+
+/// How a key is written.
+#[derive(Deserialize)]
+#[serde(remote = "signature::Encoding", rename_all = "lowercase")]
+enum KeyEncoding {
+    Text,
+    Hex,
+    Base64,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "signature::Algorithm", rename_all = "kebab-case")]
+enum Algorithm {
+    HmacSha1,
+    HmacSha256,
+    HmacSha512,
+    Ed25519,
+    EcdsaP256,
+}
+
+/// How a key is made from a secret.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct KeyRule {
+    #[serde(with = "KeyEncoding")]
+    pub(crate) encoding: signature::Encoding,
+    pub(crate) prefix: String,
+    pub(crate) prefix_needed: bool,
+}
+
+impl Default for KeyRule {
+    fn default() -> Self {
+        Self { encoding: signature::Encoding::Text, prefix: String::new(), prefix_needed: false }
+    }
+}
+
+/// A secret that comes along as it is.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenRule {
+    pub(crate) from: HeaderPlace,
+}
+
+/// `header:NAME`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct HeaderPlace(pub(crate) HeaderName);
+
+impl TryFrom<String> for HeaderPlace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.parse()? {
+            Place::Header(name) => Ok(Self(name)),
+            _ => Err(format!("`{text}` is no header; write header:NAME")),
+        }
+    }
+}
+
+/// How old a request may be.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Freshness {
+    /// Where the time stands. It must be signed.
+    pub(crate) time: Places,
+    /// Without it, age is checked only where the source has this setting.
+    pub(crate) tolerance_seconds: Option<u32>,
+    /// Whether a time in the future is judged like one in the past.
+    #[serde(default = "yes")]
+    pub(crate) both_ways: bool,
+}
+
+/// Where the events stand and what is known of them. Each is the first template of its list of which every place is there.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventRule {
+    /// The array of which each element is an event: `json:` for the whole body, `json:PATH` for a member.
+    pub(crate) each: Option<ArrayPlace>,
+    /// The field with the JSON, where the body is a form.
+    pub(crate) json_in_form: Option<String>,
+    #[serde(default)]
+    pub(crate) id: Alternatives,
+    #[serde(rename = "type")]
+    pub(crate) event_type: Alternatives,
+    #[serde(default)]
+    pub(crate) account: Alternatives,
+    #[serde(default)]
+    pub(crate) time: Alternatives,
+    #[serde(default)]
+    pub(crate) object: Alternatives,
+    #[serde(default)]
+    pub(crate) delivery: Alternatives,
+    pub(crate) dedupe: Alternatives,
+}
+
+impl EventRule {
+    /// What is known of an event, by key.
+    pub(crate) fn fields(&self) -> [(&'static str, &Alternatives); 7] {
+        [
+            ("id", &self.id),
+            ("type", &self.event_type),
+            ("account", &self.account),
+            ("time", &self.time),
+            ("object", &self.object),
+            ("delivery", &self.delivery),
+            ("dedupe", &self.dedupe),
+        ]
+    }
+}
+
+/// A path to an array.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct ArrayPlace(pub(crate) Vec<String>);
+
+impl TryFrom<String> for ArrayPlace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.strip_prefix("json:") {
+            Some("") => Ok(Self(Vec::new())),
+            Some(path) => Ok(Self(path.split('.').map(str::to_owned).collect())),
+            None => Err(format!("`{text}` is no array; write json: for the whole body, or json:PATH")),
+        }
+    }
+}
+
+/// One template or several.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Alternatives(pub(crate) Vec<Template>);
+
+/// By hand, because an untagged enum would not say what is wrong with a template.
+impl<'de> Deserialize<'de> for Alternatives {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Alternatives;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a template in quotes, or a list of templates")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                text.to_owned().try_into().map(|template| Alternatives(vec![template])).map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut templates = Vec::new();
+                while let Some(template) = list.next_element()? {
+                    templates.push(template);
+                }
+                Ok(Alternatives(templates))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+impl fmt::Display for Alternatives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let templates: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&templates.join(", else "))
+    }
+}
+
+/// A request that only asks whether we are there.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HandshakeRule {
+    #[serde(default = "post")]
+    pub(crate) method: MethodName,
+    /// Which requests it is: every place has this value, or any if it is `*`.
+    pub(crate) when: Conditions,
+    /// Whether it is signed like the rest.
+    #[serde(default = "yes")]
+    pub(crate) signed: bool,
+    pub(crate) answer: AnswerRule,
+}
+
+/// Places and the values that they must have.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
+pub(crate) struct Conditions(pub(crate) Vec<(Place, String)>);
+
+impl TryFrom<BTreeMap<String, String>> for Conditions {
+    type Error = String;
+
+    fn try_from(conditions: BTreeMap<String, String>) -> Result<Self, String> {
+        conditions.into_iter().map(|(place, value)| Ok((place.parse()?, value))).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn post() -> MethodName {
+    MethodName(http::Method::POST)
+}
+
+/// An answer: 200 unless said otherwise, with nothing, a text or JSON in it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AnswerRule {
+    pub(crate) status: Option<u16>,
+    pub(crate) text: Option<Template>,
+    /// Texts in it are templates.
+    pub(crate) json: Option<Json>,
+    pub(crate) headers: Headers<Template>,
+}
+
+impl AnswerRule {
+    /// Every template in it.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        let headers = self.headers.0.iter().map(|(_, template)| template);
+        self.text.iter().chain(headers).chain(self.json.iter().flat_map(Json::templates))
+    }
+}
+
+/// Headers by name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "BTreeMap<String, T>", bound = "T: Deserialize<'de>")]
+pub(crate) struct Headers<T>(pub(crate) Vec<(HeaderName, T)>);
+
+impl<T> TryFrom<BTreeMap<String, T>> for Headers<T> {
+    type Error = String;
+
+    fn try_from(headers: BTreeMap<String, T>) -> Result<Self, String> {
+        let parse = |(name, value): (String, T)| match name.parse() {
+            Ok(header) => Ok((header, value)),
+            Err(_) => Err(format!("`{name}` is no name of a header")),
+        };
+        headers.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl<T> Default for Headers<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// A request to play, with `{serial}`, `{now}`, `{now_ms}`, `{now_rfc3339}` and `{signature}` in body and headers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SampleRule {
+    pub(crate) kind: String,
+    #[serde(default = "post")]
+    pub(crate) method: MethodName,
+    #[serde(default)]
+    pub(crate) query: String,
+    #[serde(default)]
+    pub(crate) body: String,
+    #[serde(default = "json_type")]
+    pub(crate) content_type: String,
+    #[serde(default)]
+    pub(crate) headers: Headers<String>,
+}
+
+fn json_type() -> String {
+    "application/json".into()
+}
+
+/// What is wrong with a file of the catalog, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, where it is known.
+    pub line: Option<usize>,
+    /// What is wrong, and what is allowed.
+    pub problem: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// The line of a key such as `signature.0.signed`, or of the part of it that is there.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let root = DeValue::Table(DeTable::parse(text).ok()?.into_inner());
+    let (mut value, mut line) = (&root, None);
+    for step in key.split('.') {
+        let next = step.parse::<usize>().map_or_else(|_| value.get(step), |index| value.get(index));
+        let Some(next) = next else { break };
+        line = Some(line_at(text, next.span().start));
+        value = next.get_ref();
+    }
+    line
+}
+
+impl Description {
+    /// Reads a file of the catalog.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let description: Self = toml::from_str(text).map_err(|error| Problem {
+            line: error.span().map(|span| line_at(text, span.start)),
+            problem: error.message().to_owned(),
+        })?;
+        check(&description).map_err(|fault| Problem { line: line_of(text, &fault.key), problem: fault.to_string() })?;
+        Ok(description)
+    }
+
+    /// What can be set for a source, beside what every source has.
+    pub fn settings(&self) -> Vec<&'static str> {
+        let mut settings = Vec::new();
+        if self.freshness.is_some() {
+            settings.push("tolerance_seconds");
+        }
+        if self.signs_url() {
+            settings.push("notification_url");
+        }
+        settings
+    }
+
+    pub(crate) fn signs_url(&self) -> bool {
+        self.signature.iter().any(|rule| rule.signed.parts.contains(&Part::Url))
+    }
+
+    /// How it proves that a request is genuine, in a few words.
+    pub fn scheme(&self) -> String {
+        match &self.token {
+            Some(token) => format!("token in {}", token.from.0),
+            None => {
+                let rules = self.signature.iter().map(|rule| {
+                    let part = if rule.covers_events { "" } else { " (does not cover the events)" };
+                    format!("{} over {}{part}", algorithm_in_words(rule.algorithm), rule.signed)
+                });
+                rules.collect::<Vec<_>>().join(", or ")
+            }
+        }
+    }
+
+    /// What tells its events apart, in a few words.
+    pub fn dedupe(&self) -> String {
+        self.event.dedupe.to_string()
+    }
+
+    /// Contract and set-up steps, for people.
+    pub fn contract(&self) -> String {
+        let mut lines = vec![format!("# {}", self.title), String::new()];
+        lines.push(format!("- Documentation: {}", self.documentation));
+        lines.push(format!("- Proof: {}", self.scheme()));
+        for rule in &self.signature {
+            lines.push(format!("- Signature: in {}, as {}", rule.from, encoding_in_words(rule.encoding)));
+        }
+        if let Some(freshness) = &self.freshness {
+            let tolerance = freshness.tolerance_seconds.map_or("off unless `tolerance_seconds` is set".into(), |seconds| format!("{seconds} s unless `tolerance_seconds` is set"));
+            lines.push(format!("- Age: of {}, {tolerance}", freshness.time));
+        }
+        lines.push(format!("- Event type: {}", self.event.event_type));
+        lines.push(format!("- Dedupe key: {}", self.event.dedupe));
+        if !self.handshake.is_empty() {
+            lines.push(format!("- Handshakes: {}, answered by Hookfast", self.handshake.len()));
+        }
+        let tested = if self.vector_tested { "yes" } else { "no: written from the provider's documentation" };
+        lines.push(format!("- Compared with test vectors: {tested}"));
+        for (title, text) in [("Set-up", &self.setup), ("Notes", &self.notes)] {
+            if !text.trim().is_empty() {
+                lines.push(format!("\n## {title}\n\n{}", text.trim()));
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+fn algorithm_in_words(algorithm: signature::Algorithm) -> &'static str {
+    match algorithm {
+        signature::Algorithm::HmacSha1 => "HMAC-SHA1",
+        signature::Algorithm::HmacSha256 => "HMAC-SHA256",
+        signature::Algorithm::HmacSha512 => "HMAC-SHA512",
+        signature::Algorithm::Ed25519 => "Ed25519",
+        signature::Algorithm::EcdsaP256 => "ECDSA P-256",
+    }
+}
+
+fn encoding_in_words(encoding: signature::Encoding) -> &'static str {
+    match encoding {
+        signature::Encoding::Text => "text",
+        signature::Encoding::Hex => "hex",
+        signature::Encoding::Base64 => "base64",
+    }
+}
+
+impl SignatureRule {
+    pub(crate) fn scheme(&self) -> Scheme {
+        let KeyRule { encoding, prefix, prefix_needed } = self.key.clone();
+        Scheme { algorithm: self.algorithm, key: KeyForm { prefix: prefix.into(), prefix_needed, encoding } }
+    }
+
+    /// A key of this provider, in words.
+    pub(crate) fn key_in_words(&self) -> String {
+        let KeyRule { encoding, prefix, prefix_needed } = &self.key;
+        let what = if self.algorithm.is_asymmetric() { "the public key" } else { "the key" };
+        let how = encoding_in_words(*encoding);
+        match (prefix.as_str(), prefix_needed) {
+            ("", _) => format!("{what} as {how}"),
+            (prefix, true) => format!("{what} as {how} after `{prefix}`"),
+            (prefix, false) => format!("{what} as {how}, after `{prefix}` if it has that"),
+        }
+    }
+}

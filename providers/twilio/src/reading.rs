@@ -1,0 +1,143 @@
+//! What a genuine request says.
+
+use bytes::Bytes;
+use hookfast_webhook::{Reading, Request, Unreadable, json, moment, signature};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+use crate::parameters::Parameters;
+
+/// The type of events for which Twilio has no word.
+const REQUEST: &str = "request";
+
+/// Outside the signature, and the same whenever one callback is tried again.
+const IDEMPOTENCY_TOKEN: &str = "i-twilio-idempotency-token";
+
+/// No time is longer.
+const TIME_BYTES_MAX: usize = 64;
+
+/// What a set of parameters is about.
+#[derive(Debug, Clone, Copy)]
+enum Subject<'a> {
+    /// Somebody sent a message.
+    Message { sid: &'a str },
+    /// A message of ours came further.
+    MessageStatus { sid: &'a str, status: &'a str },
+    /// A call, at any of its stages.
+    Call { sid: &'a str, status: &'a str },
+    /// Something with a word for it: conversations, conferences, rooms, tasks.
+    Named(&'a str),
+    /// Something else.
+    Other,
+}
+
+impl<'a> Subject<'a> {
+    fn of(parameters: &'a Parameters) -> Self {
+        let get = |name| parameters.get(name);
+        let named = get("EventType").or_else(|| get("StatusCallbackEvent"));
+        match (message_sid(parameters), get("MessageStatus"), get("SmsStatus")) {
+            (Some(sid), Some(status), _) => return Self::MessageStatus { sid, status },
+            (Some(sid), None, Some("received")) => return Self::Message { sid },
+            (Some(sid), None, Some(status)) => return Self::MessageStatus { sid, status },
+            // With a word for it this is about a message in a conversation, which can change and be removed.
+            (Some(sid), None, None) if named.is_none() => return Self::Message { sid },
+            _ => {}
+        }
+        match (get("CallSid"), get("CallStatus"), named) {
+            (Some(sid), Some(status), _) => Self::Call { sid, status },
+            (_, _, Some(name)) => Self::Named(name),
+            _ => Self::Other,
+        }
+    }
+}
+
+fn message_sid(parameters: &Parameters) -> Option<&str> {
+    ["MessageSid", "SmsSid", "SmsMessageSid"].into_iter().find_map(|name| parameters.get(name))
+}
+
+/// Whether Twilio asks what to do, and does not only tell what happened.
+pub(crate) fn wants_instructions(parameters: &Parameters) -> bool {
+    match Subject::of(parameters) {
+        Subject::Message { .. } => true,
+        Subject::Call { .. } => parameters.get("SequenceNumber").or_else(|| parameters.get("CallbackSource")).is_none(),
+        _ => false,
+    }
+}
+
+/// Reads the parameters in `form`, which is the body or the query.
+pub(crate) fn from_form(request: &Request, form: Bytes) -> Reading {
+    let parameters = Parameters::parse(&form);
+    let get = |name| parameters.get(name);
+    let subject = Subject::of(&parameters);
+    let (dedupe_key, event_type) = match subject {
+        Subject::Message { sid } => (sid.to_owned(), "message.received".to_owned()),
+        Subject::MessageStatus { sid, status } => {
+            (key(&[Some(sid), Some(status), get("ErrorCode")]), format!("message.{status}"))
+        }
+        Subject::Call { sid, status } => {
+            // Without a number, one call in one status can ask more than once: after each key that was pressed.
+            let step = get("SequenceNumber").map_or_else(|| parameters.hash(), str::to_owned);
+            (key(&[Some(sid), Some(status), Some(&step)]), format!("call.{status}"))
+        }
+        Subject::Named(name) => (unidentified(name, &parameters, request), name.to_owned()),
+        Subject::Other => (unidentified(REQUEST, &parameters, request), REQUEST.to_owned()),
+    };
+    Reading {
+        // Only a message that somebody sent is the event itself. Else the Sid is that of the thing it happened to.
+        event_id: matches!(subject, Subject::Message { .. }).then(|| dedupe_key.clone()),
+        account: get("AccountSid").map(str::to_owned),
+        occurred_at: get("Timestamp").and_then(time_of),
+        object_id: message_sid(&parameters).or_else(|| get("CallSid")).map(str::to_owned),
+        ..Reading::new(dedupe_key, event_type, form)
+    }
+}
+
+fn key(parts: &[Option<&str>]) -> String {
+    parts.iter().copied().flatten().collect::<Vec<_>>().join(":")
+}
+
+/// The token tells two equal events from one that is sent again. Since it is not signed it never stands alone: it cannot
+/// make one event pass for another.
+fn unidentified(name: &str, parameters: &Parameters, request: &Request) -> String {
+    let token = request.headers.get(IDEMPOTENCY_TOKEN).and_then(|value| value.to_str().ok());
+    key(&[Some(name), Some(&parameters.hash()), token])
+}
+
+/// RFC 2822 from calls, RFC 3339 from rooms, unix seconds from tasks.
+fn time_of(text: &str) -> Option<OffsetDateTime> {
+    if text.len() > TIME_BYTES_MAX {
+        return None;
+    }
+    moment::from_text(text).or_else(|| OffsetDateTime::parse(text, &Rfc2822).ok())
+}
+
+/// Reads one CloudEvent, or an array of them.
+pub(crate) fn from_json(body: &Bytes) -> Result<Vec<Reading>, Unreadable> {
+    match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'[') => json::elements(body)?.into_iter().map(|element| from_object(body, element)).collect(),
+        _ => Ok(vec![from_object(body, json::parse(body)?)?]),
+    }
+}
+
+fn from_object(body: &Bytes, object: &RawValue) -> Result<Reading, Unreadable> {
+    let names = ["id", "type", "time", "data", "Sid", "EventType", "AccountSid"];
+    let [id, event_type, time, data, sid, old_type, account] = json::members(object.get(), names)?;
+    let (id, sid) = (json::scalar(id), json::scalar(sid));
+    let event_type = json::scalar(event_type).or_else(|| json::scalar(old_type)).unwrap_or_else(|| REQUEST.into());
+    // A Sid is that of a thing, to which much can happen.
+    let dedupe_key =
+        id.clone().unwrap_or_else(|| format!("{REQUEST}:{}", signature::sha256_hex(object.get().as_bytes())));
+    Ok(Reading {
+        event_id: id.or_else(|| sid.clone()),
+        account: json::scalar(account).or_else(|| first_of(data, ["accountSid", "AccountSid", "account_sid"])),
+        occurred_at: moment::from_json(time),
+        object_id: first_of(data, ["messageSid", "MessageSid", "callSid", "CallSid"]).or(sid),
+        ..Reading::new(dedupe_key, event_type, json::slice_of(body, object))
+    })
+}
+
+/// The products write their names differently.
+fn first_of<const N: usize>(data: Option<&RawValue>, names: [&str; N]) -> Option<String> {
+    json::members(data?.get(), names).ok()?.into_iter().find_map(json::scalar)
+}
