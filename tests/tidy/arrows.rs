@@ -3,8 +3,11 @@
 use crate::manifests::packages;
 
 /// Who keeps a dependency away from all others.
-const KEEPERS: [(&str, &[&str]); 3] =
-    [("sqlx", &["crates/store"]), ("axum", &["crates/admin", "crates/ingest"]), ("async-nats", &["crates/queue"])];
+const KEEPERS: [(&str, &[&str]); 3] = [
+    ("sqlx", &["crates/store"]),
+    ("axum", &["crates/admin", "crates/ingest", "examples/axum"]),
+    ("async-nats", &["crates/queue"]),
+];
 
 /// What does I/O, so that pure code has no use for it.
 const IO: [&str; 5] = ["tokio", "sqlx", "hyper", "axum", "reqwest"];
@@ -19,6 +22,8 @@ fn may_know(folder: &str) -> Result<Option<&'static [&'static str]>, String> {
         }
         "crates/gateway" => return Ok(None),
         _ if folder.starts_with("providers/") => &["hookfast-webhook"],
+        // They show what can be done without the gateway.
+        _ if folder.starts_with("examples/") => &["hookfast-webhook", "hookfast-catalog", "hookfast-stripe"],
         _ => return Err(format!("{folder}: no rule says whom it may know; add one here")),
     }))
 }
@@ -83,6 +88,9 @@ fn an_arrow_that_points_the_wrong_way_is_noticed() {
         ("providers/stripe", "hookfast-store"),
         ("providers/stripe", "hookfast-other"),
         ("providers/stripe", "reqwest"),
+        ("examples/axum", "hookfast"),
+        ("examples/axum", "hookfast-ingest"),
+        ("examples/axum", "hookfast-store"),
         ("tests/harness", "sqlx"),
     ] {
         let wrong = wrong_arrows(folder, &["bytes", "hookfast-webhook", dependency]);
@@ -100,6 +108,7 @@ fn arrows_that_point_the_right_way_pass() {
         ("crates/admin", &["hookfast-store", "axum"]),
         ("crates/gateway", &["hookfast-webhook", "hookfast-stripe", "hookfast-ingest", "hookfast-admin"]),
         ("providers/stripe", &["hookfast-webhook", "serde_json"]),
+        ("examples/axum", &["hookfast-webhook", "hookfast-catalog", "axum", "tokio"]),
         ("tests/harness", &["hookfast-store", "hookfast-stripe", "tokio"]),
     ] {
         assert_eq!(wrong_arrows(folder, dependencies), Vec::<String>::new());

@@ -1,5 +1,10 @@
 //! Documents and what they speak of.
 
+use std::collections::BTreeSet;
+use std::fs;
+
+use hookfast_catalog::Description;
+
 use crate::{files, read, root};
 
 #[test]
@@ -8,6 +13,99 @@ fn the_page_about_configuration_holds_the_reference_as_it_is() {
     let (_, block) = page.split_once("```toml\n").expect("there is a block of TOML");
     let (block, _) = block.split_once("```").expect("the block has an end");
     assert!(block == read("deploy/hookfast.toml"), "copy deploy/hookfast.toml into docs/configuration.md");
+}
+
+#[test]
+fn the_page_about_providers_holds_the_example_as_it_is() {
+    let (page, example) = (read("docs/providers.md"), read("tests/e2e/fixtures/acme.toml"));
+    let copy = format!("```toml\n{example}```\n");
+    assert!(page.contains(&copy), "copy tests/e2e/fixtures/acme.toml into docs/providers.md");
+    Description::parse(&example).unwrap_or_else(|problem| panic!("acme.toml: {problem}"));
+}
+
+/// Each section of a file of the catalog: its heading on the page, and the beginning of a file with a wrong key in it.
+const CATALOG_SECTIONS: [(&str, &str); 11] = [
+    ("At the top", "wrong = 1"),
+    ("`[[signature]]`", "[[signature]]\nwrong = 1"),
+    ("`list`", "[[signature]]\nlist = { wrong = 1 }"),
+    ("`key`", "[[signature]]\nkey = { wrong = 1 }"),
+    ("`[token]`", "[token]\nwrong = 1"),
+    ("`[freshness]`", "[freshness]\nwrong = 1"),
+    ("`[event]`", "[event]\nwrong = 1"),
+    ("`[[handshake]]`", "[[handshake]]\nwrong = 1"),
+    ("`[answer]`", "[answer]\nwrong = 1"),
+    ("`[answer]`", "[[handshake]]\nanswer = { wrong = 1 }"),
+    ("`[[sample]]`", "[[sample]]\nwrong = 1"),
+];
+
+#[test]
+fn the_page_about_providers_explains_every_key_and_no_other() {
+    let page = read("docs/providers.md");
+    for (heading, file) in CATALOG_SECTIONS {
+        let (_, section) = page.split_once(&format!("\n### {heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+        let section = section.split("\n#").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), words(&allowed(file)), "under {heading}");
+    }
+}
+
+#[test]
+fn the_page_about_providers_lists_every_word_that_is_allowed() {
+    let page = read("docs/providers.md");
+    for (key, file) in [
+        ("encoding", "[[signature]]\nencoding = \"wrong\""),
+        ("algorithm", "[[signature]]\nalgorithm = \"wrong\""),
+        ("encoding", "[[signature]]\nkey = { encoding = \"wrong\" }"),
+    ] {
+        let allowed = allowed(file);
+        let explains = |line: &str| line.starts_with(&format!("| `{key}`")) && words(&allowed).is_subset(&words(line));
+        assert!(page.lines().any(explains), "{key}: {allowed}");
+    }
+}
+
+#[test]
+fn the_page_about_providers_lists_every_place_and_what_else_stands_in_braces() {
+    let page = read("docs/providers.md");
+    let problem = Description::parse("[[signature]]\nsigned = \"{wrong}\"").expect_err("it is wrong").problem;
+    let (_, allowed) = problem.split_once("allowed: ").unwrap();
+    let (places, others) = allowed.split_once(", and in braces also ").unwrap();
+    let rows = places.split(", ").map(str::to_owned).chain(others.split(", ").map(|word| format!("{{{word}}}")));
+    let missing: Vec<_> = rows.filter(|row| !page.contains(&format!("\n| `{row}` |"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(
+        page.contains(&problem.replace("wrong", "boddy")),
+        "the example of a broken file is another one: {problem}"
+    );
+}
+
+/// What the message about a wrong file says would be right.
+fn allowed(file: &str) -> String {
+    let problem = Description::parse(file).expect_err("it is wrong").problem;
+    problem.split_once("expected ").unwrap_or_else(|| panic!("{problem}")).1.to_owned()
+}
+
+/// The words in backticks.
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_readme_of_the_library_lists_every_provider_by_how_it_was_tested() {
+    let readme = read("crates/webhook/README.md");
+    let (tested, untested): (Vec<_>, Vec<_>) =
+        hookfast_catalog::EMBEDDED.iter().partition(|description| description.vector_tested);
+    let names = |of: Vec<&std::sync::Arc<Description>>| of.iter().map(|one| one.name.clone()).collect::<BTreeSet<_>>();
+    let folders = fs::read_dir(root().join("providers")).unwrap().map(|folder| folder.unwrap().file_name());
+    let crates = folders.map(|folder| folder.into_string().unwrap()).filter(|folder| folder != "catalog");
+    for (before, expected) in [
+        ("where we had to choose:\n\n", crates.collect()),
+        ("compared with test vectors:\n\n", names(tested)),
+        ("documentation alone:\n\n", names(untested)),
+    ] {
+        let (_, list) = readme.split_once(before).unwrap_or_else(|| panic!("{before}"));
+        let listed = words(list.split("\n\n").next().unwrap()).into_iter().map(str::to_owned);
+        assert_eq!(listed.collect::<BTreeSet<_>>(), expected, "after {before:?}");
+    }
 }
 
 #[test]

@@ -20,16 +20,29 @@ pub(crate) struct Development {
     pub(crate) signing_keys: BTreeMap<SourceName, Secret>,
 }
 
+/// Whether what is missing is made up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It is made up and written down.
+    MakeUp,
+    /// It is an error: a gateway would have made it up.
+    Refuse,
+}
+
 /// Gives each source without a secret one from the file beside the database. Such sources exist only where there is no
 /// configuration file.
-pub(crate) fn supply_secrets(config: &mut Config) -> Result<Option<Development>, String> {
+pub(crate) fn supply_secrets(config: &mut Config, missing: Missing) -> Result<Option<Development>, String> {
     let folder = folder_of(&config.store.url);
-    if !config.for_development {
+    let mut lacking = config.sources.iter_mut().filter(|(_, source)| source.secrets.is_empty()).peekable();
+    if !config.for_development || lacking.peek().is_none() {
         return Ok(None);
     }
     let mut file = SecretsFile::open(&folder)?;
+    if missing == Missing::Refuse && file.secrets.is_empty() {
+        return Err("there are no development secrets in this folder: start `hookfast serve` here first".into());
+    }
     let mut signing_keys = BTreeMap::new();
-    for (name, source) in config.sources.iter_mut().filter(|(_, source)| source.secrets.is_empty()) {
+    for (name, source) in lacking {
         let (verifying, signing) = file.keys_of(name.as_str(), source.provider.as_ref())?;
         source.secrets = Secrets::new(vec![verifying]);
         signing_keys.insert(name.clone(), signing);

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArguments;
-use crate::development::{Development, supply_secrets};
+use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::{Config, Problem, in_runtime};
 
@@ -40,7 +40,7 @@ async fn receive(
     let mut signals = Signals::listen()?;
     let metrics = install_metrics()?;
     config.ingest.connections = connections_within_limits(config.ingest.connections);
-    let development = supply_secrets(&mut config).map_err(Exit::Failed)?;
+    let development = supply_secrets(&mut config, Missing::MakeUp).map_err(Exit::Failed)?;
     let ingest_listener = bind(config.ingest_listen, "ingest").await?;
     let admin_listener = bind(config.admin_listen, "admin").await?;
 
@@ -122,7 +122,7 @@ impl Fixed {
 
 /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
 fn reload(ingest: &Running, file: Option<&Path>, fixed: &Fixed) {
-    let loaded = crate::config::load(file).and_then(|mut config| match supply_secrets(&mut config) {
+    let loaded = crate::config::load(file).and_then(|mut config| match supply_secrets(&mut config, Missing::MakeUp) {
         Ok(_) => Ok(config),
         Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
     });
@@ -231,13 +231,12 @@ impl Greeting {
             let stripe = development.signing_keys.iter().find(|(name, _)| name.as_str() == "stripe");
             lines.extend(stripe.and_then(|(name, key)| try_out(config, name, key, ingest)));
             lines.push("\nOr play any provider: hookfast simulate github --count 10\nThen look: hookfast events list".into());
-            for name in development.signing_keys.keys() {
-                tracing::warn!(
-                    endpoint = %format_args!("http://{ingest}/webhooks/{name}"), secret = %name,
-                    file = %development.file.display(),
-                    "no configuration file: this source has a development secret. For real traffic write a hookfast.toml"
-                );
-            }
+            tracing::warn!(
+                endpoint = %format_args!("http://{ingest}/webhooks/{{source}}"), file = %development.file.display(),
+                secrets = names.join(", "),
+                "no configuration file: each source has a development secret, which stands in the file under the \
+                 source's name. For real traffic write a hookfast.toml"
+            );
         }
         Self { lines }
     }

@@ -33,8 +33,8 @@ pub(crate) enum Rejection {
     BodyTimeout,
     /// The client went away in the middle of the body.
     BodyBroken,
-    /// It is not genuine.
-    Refused(Refusal),
+    /// It is not genuine, and this is probably what happened to it.
+    Refused(Refusal, Option<String>),
     /// Too many requests wait already, or their bodies take too much memory.
     Overloaded,
     /// The commit did not end in time; it may yet succeed, and then the resend is a duplicate.
@@ -57,7 +57,7 @@ impl Rejection {
             Self::TooLarge => "too_large",
             Self::BodyTimeout => "body_timeout",
             Self::BodyBroken => "body_broken",
-            Self::Refused(_) => "refused",
+            Self::Refused(..) => "refused",
             Self::Overloaded => "overloaded",
             Self::Late => "late",
             Self::NotRecorded => "not_recorded",
@@ -90,7 +90,7 @@ impl Rejection {
             Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Refused(refusal) => status_of(refusal),
+            Self::Refused(refusal, _) => status_of(refusal),
             Self::Overloaded | Self::Late | Self::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -106,7 +106,7 @@ impl Rejection {
             Self::RateLimited(_) => "Too many requests. Send this one again later.",
             Self::TooLarge => "The body is too large.",
             Self::BodyTimeout | Self::BodyBroken => "The body did not arrive whole.",
-            Self::Refused(_) => "The request could not be verified.",
+            Self::Refused(..) => "The request could not be verified.",
             Self::Overloaded | Self::Late | Self::NotRecorded | Self::Internal => {
                 "The event was not recorded. Send it again later."
             }
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn a_refusal_tells_the_sender_nothing_about_its_reason() {
         let id = RequestId::new();
-        let first = rejected(&Rejection::Refused(Refusal::WrongSignature), id);
-        let second = rejected(&Rejection::Refused(Refusal::MissingHeader(HeaderName::from_static("stripe-signature"))), id);
+        let first = rejected(&Rejection::Refused(Refusal::WrongSignature, None), id);
+        let second = rejected(&Rejection::Refused(Refusal::MissingHeader(HeaderName::from_static("stripe-signature")), None), id);
         assert_eq!(first.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
     }
@@ -217,6 +217,6 @@ mod tests {
         let waits = |rejection: Rejection| rejected(&rejection, RequestId::new()).headers().contains_key(RETRY_AFTER);
         assert!(waits(Rejection::Overloaded) && waits(Rejection::Late) && waits(Rejection::NotRecorded));
         assert!(waits(Rejection::RateLimited(Duration::ZERO)));
-        assert!(!waits(Rejection::Refused(Refusal::WrongSignature)));
+        assert!(!waits(Rejection::Refused(Refusal::WrongSignature, None)));
     }
 }

@@ -48,7 +48,7 @@ impl SourceMetrics {
 
     pub(crate) fn count_rejection(&self, rejection: &Rejection) {
         increment(&self.rejected, rejection.reason());
-        if let Rejection::Refused(refusal) = rejection {
+        if let Rejection::Refused(refusal, _) = rejection {
             increment(&self.refused, refusal.reason());
         }
     }

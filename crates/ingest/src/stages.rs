@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hookfast_store::{Recorded, Routed};
 use hookfast_webhook::{
-    Answer, Arrival, Event, Provider, Refusal, Request, RequestId, Unreadable, Verified, explain, verify,
+    Answer, Arrival, Event, Refusal, Request, RequestId, Unreadable, Verified, explain, verify,
 };
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -186,8 +186,8 @@ impl Ingest {
         let work = || self.judge(table, source, caller, &request);
         // A panic in a provider must not take other requests of this connection with it, and never ends in a 2xx.
         let guarded = || catch_unwind(AssertUnwindSafe(work));
-        let done: Result<Result<_, Refusal>, _> = if large { tokio::task::block_in_place(guarded) } else { guarded() };
-        done.map_err(|_| Rejection::Internal)?.map_err(Rejection::Refused)
+        let done = if large { tokio::task::block_in_place(guarded) } else { guarded() };
+        done.map_err(|_| Rejection::Internal)?
     }
 
     fn judge(
@@ -196,10 +196,13 @@ impl Ingest {
         source: &Source,
         caller: &Caller,
         request: &Arc<Request>,
-    ) -> Result<Received, Refusal> {
+    ) -> Result<Received, Rejection> {
         let (provider, now) = (source.provider.as_ref(), self.clock.now());
-        let verified = verify(provider, Arc::clone(request), &source.secrets, now);
-        let genuine = match verified.inspect_err(|refusal| self.explain(table, source, caller, refusal, request))? {
+        let verified = verify(provider, Arc::clone(request), &source.secrets, now).map_err(|refusal| {
+            let hint = self.explain(table, source, &refusal, request);
+            Rejection::Refused(refusal, hint)
+        });
+        let genuine = match verified? {
             Verified::Handshake(answer) => return Ok(Received::Handshake(answer)),
             Verified::Genuine(genuine) => genuine,
         };
@@ -215,22 +218,13 @@ impl Ingest {
         Ok(Received::Events { events, problem, answer })
     }
 
-    /// Says what probably went wrong, where that can be found out; at most once a second for each source.
-    fn explain(&self, table: &Table, source: &Source, caller: &Caller, refusal: &Refusal, request: &Request) {
-        if source.explanations.check().is_err() {
-            return;
-        }
-        let others: Vec<_> = table
-            .sources
-            .values()
-            .filter(|other| other.name != source.name)
-            .map(|other| other.endpoint())
-            .collect();
-        let known: Vec<_> = self.known_providers.iter().map(|provider| provider.as_ref() as &dyn Provider).collect();
-        if let Some(hint) = explain(refusal, request, &source.endpoint(), &others, &known, self.clock.now()) {
-            let request_id = caller.request_id;
-            tracing::warn!(%request_id, source = %source.name, "about this refusal: {hint}");
-        }
+    /// What probably went wrong, where that can be found out; at most once a second for each source.
+    fn explain(&self, table: &Table, source: &Source, refusal: &Refusal, request: &Request) -> Option<String> {
+        source.explanations.check().ok()?;
+        let others = table.sources.values().filter(|other| other.name != source.name);
+        let others: Vec<_> = others.map(|other| other.endpoint()).collect();
+        let known: Vec<_> = self.known_providers.iter().map(AsRef::as_ref).collect();
+        explain(refusal, request, &source.endpoint(), &others, &known, self.clock.now())
     }
 }
 
@@ -253,9 +247,9 @@ fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller) {
     let source = &source.name;
     let Caller { request_id, address, trace_id, .. } = caller;
     match rejection {
-        Rejection::Refused(refusal) => {
+        Rejection::Refused(refusal, probably) => {
             let reason = refusal.reason();
-            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, "refused: {refusal}");
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, probably, "refused: {refusal}");
         }
         Rejection::AddressNotAllowed | Rejection::TooLarge | Rejection::Internal => {
             let reason = rejection.reason();

@@ -67,7 +67,7 @@ fn event_with_body(source: &str, body: &str) -> Event {
         remote_address: "2001:db8::7".parse().unwrap(),
         received_at: now,
     };
-    genuine.read(&stripe, arrival).0.remove(0)
+    genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
 }
 
 fn routed(event: Event, handlers: &[&str]) -> Routed {

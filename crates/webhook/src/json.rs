@@ -65,6 +65,7 @@ fn descend<'a>(
     if !deeper || json.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Ok(());
     }
+    let mut seen = Vec::new();
     for_each_member(json, |name, take| {
         let below: Vec<_> = wanted
             .iter()
@@ -73,9 +74,11 @@ fn descend<'a>(
         if below.is_empty() {
             return Ok(());
         }
-        if below.iter().any(|(index, _)| found[*index].is_some()) {
+        // Paths that begin with other names are other ones, so the first tells the name.
+        if seen.contains(&below[0].0) {
             return Err(format!("`{}` stands there twice", name.escape_debug()));
         }
+        seen.push(below[0].0);
         descend(take()?.get().as_bytes(), &below, found).map_err(|problem| problem.0)
     })
 }
@@ -246,7 +249,9 @@ mod tests {
         assert!(members(json, ["a"]).is_err() && members(json, ["b"]).is_err());
         assert!(members(json, ["c"]).is_ok());
         assert!(select(json, &[path("a")]).is_err());
-        assert!(select(br#"{"a":{"b":1},"a":{"b":1}}"#, &[path("a.b")]).is_err());
+        for doubled in [r#"{"a":{"b":1},"a":{"b":1}}"#, r#"{"a":{"b":1},"a":{}}"#, r#"{"a":null,"a":{"b":1}}"#] {
+            assert!(select(doubled.as_bytes(), &[path("a.b")]).is_err(), "{doubled}");
+        }
     }
 
     #[test]

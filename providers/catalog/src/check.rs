@@ -38,7 +38,8 @@ pub(crate) fn check(description: &Description) -> Result<(), Fault> {
     }
     for (key, field) in event.fields() {
         for template in &field.0 {
-            check_template(template, Allowed::default(), &format!("event.{key}"))?;
+            let allowed = Allowed { unique: key == "dedupe", ..Allowed::default() };
+            check_template(template, allowed, &format!("event.{key}"))?;
         }
     }
     for (key, field) in [("event.type", &event.event_type), ("event.dedupe", &event.dedupe)] {
@@ -55,14 +56,19 @@ pub(crate) fn check(description: &Description) -> Result<(), Fault> {
 
 fn check_signature(rule: &SignatureRule, key: &str) -> Result<(), Fault> {
     let SignatureRule { from, prefix, list, key: secret, signed, covers_events, .. } = rule;
-    let entry_of_itself = "`entry:` is a part of the signature's own place; write where that stands, such as header:NAME";
+    let entry_of_itself =
+        "`entry:` is a part of the signature's own place; write where that stands, such as header:NAME";
     demand(!from.0.iter().any(is_entry), format!("{key}.from"), entry_of_itself)?;
-    check_template(signed, Allowed { entries: list.is_some(), secret: false }, &format!("{key}.signed"))?;
+    check_template(signed, Allowed { entries: list.is_some(), ..Allowed::default() }, &format!("{key}.signed"))?;
     let covered = signed.parts.iter().any(|part| matches!(part, Part::Body | Part::Hash));
     let uncovered = "there is no {body}: add it, or say covers_events = false";
     demand(covered || !covers_events, format!("{key}.signed"), uncovered)?;
     let unprefixed = prefix.is_empty() || list.is_none();
-    demand(unprefixed, format!("{key}.prefix"), "entries of a list have names and no prefix: leave out one of the two")?;
+    demand(
+        unprefixed,
+        format!("{key}.prefix"),
+        "entries of a list have names and no prefix: leave out one of the two",
+    )?;
     if let Some(list) = list {
         let differ = list.separator != list.assign;
         demand(differ, format!("{key}.list"), "`separator` and `assign` must be different characters")?;
@@ -80,18 +86,22 @@ fn check_freshness(freshness: &Freshness, signatures: &[SignatureRule]) -> Resul
         body || rule.signed.parts.iter().any(|part| matches!(part, Part::Place { places, .. } if places == times))
     };
     let all = !signatures.is_empty() && signatures.iter().all(is_signed);
-    let unsigned = format!("`{}` must stand in the `signed` of every signature, in the same words", freshness.time);
+    let unsigned = format!(
+        "`{}` is not signed: it must stand in the `signed` of every signature, written the same way",
+        freshness.time
+    );
     demand(all, "freshness.time", unsigned)
 }
 
 fn check_handshake(rule: &HandshakeRule, key: &str) -> Result<(), Fault> {
     let HandshakeRule { method, when, signed, answer } = rule;
-    demand(!when.0.is_empty(), format!("{key}.when"), "without a condition every request would be a handshake")?;
+    let some = !when.0.is_empty() || method.0 == http::Method::HEAD;
+    demand(some, format!("{key}.when"), "without a condition every request would be a handshake")?;
     let entry = when.0.iter().any(|(place, _)| is_entry(place));
     demand(!entry, format!("{key}.when"), "`entry:` is known only where a signature is checked")?;
     let can_be = !signed || method.0 == http::Method::POST;
     demand(can_be, format!("{key}.method"), "only POST is signed: say signed = false")?;
-    check_answer(answer, Allowed { entries: false, secret: *signed }, &format!("{key}.answer"))
+    check_answer(answer, Allowed { secret: *signed, ..Allowed::default() }, &format!("{key}.answer"))
 }
 
 fn check_answer(answer: &AnswerRule, allowed: Allowed, key: &str) -> Result<(), Fault> {
@@ -122,11 +132,15 @@ struct Allowed {
     entries: bool,
     /// A secret to sign with.
     secret: bool,
+    /// Something new each time.
+    unique: bool,
 }
 
 fn check_template(template: &Template, allowed: Allowed, key: &str) -> Result<(), Fault> {
     let entries = allowed.entries || !template.places().any(is_entry);
     demand(entries, key, "`entry:` is known only in `signature.signed`, and only with `signature.list`")?;
+    let unique = allowed.unique || !template.parts.contains(&Part::Unique);
+    demand(unique, key, "`{unique}` is known only in `event.dedupe`, for events that nothing tells apart")?;
     let filtered = template.parts.iter().any(|part| matches!(part, Part::Place { signed: true, .. }));
     let secret = "`|hmac-sha256-hex` is known only in the answer of a handshake that is signed";
     demand(allowed.secret || !filtered, key, secret)

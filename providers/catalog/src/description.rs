@@ -163,7 +163,7 @@ pub(crate) struct Freshness {
     pub(crate) both_ways: bool,
 }
 
-/// Where the events stand and what is known of them. Each is the first template of its list of which every place is there.
+/// Where the events stand and what is known of them: each the first template of its list of which every place is there.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventRule {
@@ -263,6 +263,7 @@ pub(crate) struct HandshakeRule {
     #[serde(default = "post")]
     pub(crate) method: MethodName,
     /// Which requests it is: every place has this value, or any if it is `*`.
+    #[serde(default)]
     pub(crate) when: Conditions,
     /// Whether it is signed like the rest.
     #[serde(default = "yes")]
@@ -271,7 +272,7 @@ pub(crate) struct HandshakeRule {
 }
 
 /// Places and the values that they must have.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub(crate) struct Conditions(pub(crate) Vec<(Place, String)>);
 
@@ -411,87 +412,11 @@ impl Description {
     pub(crate) fn signs_url(&self) -> bool {
         self.signature.iter().any(|rule| rule.signed.parts.contains(&Part::Url))
     }
-
-    /// How it proves that a request is genuine, in a few words.
-    pub fn scheme(&self) -> String {
-        match &self.token {
-            Some(token) => format!("token in {}", token.from.0),
-            None => {
-                let rules = self.signature.iter().map(|rule| {
-                    let part = if rule.covers_events { "" } else { " (does not cover the events)" };
-                    format!("{} over {}{part}", algorithm_in_words(rule.algorithm), rule.signed)
-                });
-                rules.collect::<Vec<_>>().join(", or ")
-            }
-        }
-    }
-
-    /// What tells its events apart, in a few words.
-    pub fn dedupe(&self) -> String {
-        self.event.dedupe.to_string()
-    }
-
-    /// Contract and set-up steps, for people.
-    pub fn contract(&self) -> String {
-        let mut lines = vec![format!("# {}", self.title), String::new()];
-        lines.push(format!("- Documentation: {}", self.documentation));
-        lines.push(format!("- Proof: {}", self.scheme()));
-        for rule in &self.signature {
-            lines.push(format!("- Signature: in {}, as {}", rule.from, encoding_in_words(rule.encoding)));
-        }
-        if let Some(freshness) = &self.freshness {
-            let tolerance = freshness.tolerance_seconds.map_or("off unless `tolerance_seconds` is set".into(), |seconds| format!("{seconds} s unless `tolerance_seconds` is set"));
-            lines.push(format!("- Age: of {}, {tolerance}", freshness.time));
-        }
-        lines.push(format!("- Event type: {}", self.event.event_type));
-        lines.push(format!("- Dedupe key: {}", self.event.dedupe));
-        if !self.handshake.is_empty() {
-            lines.push(format!("- Handshakes: {}, answered by Hookfast", self.handshake.len()));
-        }
-        let tested = if self.vector_tested { "yes" } else { "no: written from the provider's documentation" };
-        lines.push(format!("- Compared with test vectors: {tested}"));
-        for (title, text) in [("Set-up", &self.setup), ("Notes", &self.notes)] {
-            if !text.trim().is_empty() {
-                lines.push(format!("\n## {title}\n\n{}", text.trim()));
-            }
-        }
-        lines.join("\n")
-    }
-}
-
-fn algorithm_in_words(algorithm: signature::Algorithm) -> &'static str {
-    match algorithm {
-        signature::Algorithm::HmacSha1 => "HMAC-SHA1",
-        signature::Algorithm::HmacSha256 => "HMAC-SHA256",
-        signature::Algorithm::HmacSha512 => "HMAC-SHA512",
-        signature::Algorithm::Ed25519 => "Ed25519",
-        signature::Algorithm::EcdsaP256 => "ECDSA P-256",
-    }
-}
-
-fn encoding_in_words(encoding: signature::Encoding) -> &'static str {
-    match encoding {
-        signature::Encoding::Text => "text",
-        signature::Encoding::Hex => "hex",
-        signature::Encoding::Base64 => "base64",
-    }
 }
 
 impl SignatureRule {
     pub(crate) fn scheme(&self) -> Scheme {
         let KeyRule { encoding, prefix, prefix_needed } = self.key.clone();
         Scheme { algorithm: self.algorithm, key: KeyForm { prefix: prefix.into(), prefix_needed, encoding } }
-    }
-
-    /// A key of this provider, in words.
-    pub(crate) fn key_in_words(&self) -> String {
-        let KeyRule { encoding, prefix, prefix_needed } = &self.key;
-        let what = if self.algorithm.is_asymmetric() { "the public key" } else { "the key" };
-        let how = encoding_in_words(*encoding);
-        match (prefix.as_str(), prefix_needed) {
-            ("", _) => format!("{what} as {how}"),
-            (prefix, true) => format!("{what} as {how} after `{prefix}`"),
-            (prefix, false) => format!("{what} as {how}, after `{prefix}` if it has that"),
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! events are; `docs/providers.md` explains how to write one.
 
 mod check;
+mod contract;
 mod description;
 mod provider;
 mod sample;

@@ -39,7 +39,7 @@ pub struct CatalogProvider {
     methods: Vec<Method>,
     proof_headers: Vec<HeaderName>,
     /// Every path into JSON that the description names.
-    paths: Vec<Vec<String>>,
+    pub(crate) paths: Vec<Vec<String>>,
 }
 
 impl CatalogProvider {
@@ -91,12 +91,12 @@ impl Provider for CatalogProvider {
     fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable> {
         let body = &request.body;
         match &self.description.event.each {
-            None => Ok(vec![self.read_one(request, body.clone())?]),
+            None => Ok(vec![self.read_one(request, body)?]),
             Some(each) => {
                 let [array] = json::select(body, std::slice::from_ref(&each.0))?[..] else { return Ok(Vec::new()) };
                 let array = array.ok_or_else(|| Unreadable("the array of events is missing".into()))?;
                 let elements = json::elements(array.get().as_bytes())?;
-                elements.into_iter().map(|element| self.read_one(request, json::slice_of(body, element))).collect()
+                elements.into_iter().map(|element| self.read_one(request, &json::slice_of(body, element))).collect()
             }
         }
     }
@@ -165,7 +165,7 @@ impl CatalogProvider {
     }
 
     /// The answer, if the request is a handshake. With a secret it is one that was proved.
-    fn handshake(&self, view: &View<'_>, secret: Option<&Secret>) -> Result<Option<Answer>, Refusal> {
+    pub(crate) fn handshake(&self, view: &View<'_>, secret: Option<&Secret>) -> Result<Option<Answer>, Refusal> {
         let possible = |rule: &&HandshakeRule| rule.signed == secret.is_some() && rule.method.0 == view.request.method;
         let mut rules = self.description.handshake.iter().filter(possible);
         let Some(rule) = rules.find(|rule| applies(rule, view)) else { return Ok(None) };
@@ -173,8 +173,8 @@ impl CatalogProvider {
         answer.map(Some).ok_or_else(|| Refusal::Missing("what this provider's handshake wants to hear again".into()))
     }
 
-    fn read_one(&self, request: &Request, bytes: Bytes) -> Result<Reading, Unreadable> {
-        let view = self.view(request, &bytes);
+    fn read_one(&self, request: &Request, bytes: &Bytes) -> Result<Reading, Unreadable> {
+        let view = self.view(request, bytes);
         let rule = &self.description.event;
         let unreadable = |what: &str| match view.json_problem() {
             Some(problem) => problem.clone(),
@@ -228,6 +228,8 @@ pub(crate) fn signed_parts<'v>(template: &'v Template, view: &'v View<'_>) -> Re
             Part::Url => view.url.as_bytes().into(),
             Part::Method => view.request.method.as_str().as_bytes().into(),
             Part::Hash => signature::sha256_hex(view.bytes).into_bytes().into(),
+            // Only the key of an event may be something new each time: see `check`.
+            Part::Unique => Cow::default(),
             Part::Place { places, .. } => match view.first(places).ok_or_else(|| missing(places))?.1 {
                 Cow::Borrowed(text) => text.as_bytes().into(),
                 Cow::Owned(text) => text.into_bytes().into(),

@@ -25,6 +25,8 @@ pub(crate) enum Part {
     Method,
     /// The SHA-256 of the body, or of the event's own bytes, as hex digits.
     Hash,
+    /// Something new each time, for events that nothing tells apart.
+    Unique,
     /// The first of these that is there. What is filtered is signed with the secret that matched.
     Place {
         places: Vec<Place>,
@@ -44,7 +46,7 @@ pub(crate) enum Place {
 }
 
 /// What stands in braces beside places.
-const OTHERS: &str = "body, url, method, hash";
+const OTHERS: &str = "body, url, method, hash, unique";
 
 /// What a filtered place becomes.
 const SIGNED: &str = "|hmac-sha256-hex";
@@ -76,6 +78,7 @@ fn part(text: &str) -> Result<Part, String> {
         "url" => Part::Url,
         "method" => Part::Method,
         "hash" => Part::Hash,
+        "unique" => Part::Unique,
         _ => {
             let (text, signed) = text.strip_suffix(SIGNED).map_or((text, false), |text| (text, true));
             let places = Places::try_from(text.to_owned());
@@ -125,6 +128,7 @@ impl fmt::Display for Template {
                 Part::Url => f.write_str("{url}")?,
                 Part::Method => f.write_str("{method}")?,
                 Part::Hash => f.write_str("{hash}")?,
+                Part::Unique => f.write_str("{unique}")?,
                 Part::Place { places, signed } => {
                     let places: Vec<_> = places.iter().map(ToString::to_string).collect();
                     write!(f, "{{{}{}}}", places.join(" or "), if *signed { SIGNED } else { "" })?;
@@ -161,7 +165,9 @@ impl TryFrom<toml::Value> for Json {
     fn try_from(value: toml::Value) -> Result<Self, String> {
         Ok(match value {
             toml::Value::String(text) => Self::Text(text.try_into()?),
-            toml::Value::Array(values) => Self::Array(values.into_iter().map(Self::try_from).collect::<Result<_, _>>()?),
+            toml::Value::Array(values) => {
+                Self::Array(values.into_iter().map(Self::try_from).collect::<Result<_, _>>()?)
+            }
             toml::Value::Table(table) => {
                 let members = table.into_iter().map(|(name, value)| Ok((name, Self::try_from(value)?)));
                 Self::Object(members.collect::<Result<_, String>>()?)
@@ -229,7 +235,8 @@ impl TryFrom<String> for MethodName {
         match text.as_str() {
             "GET" => Ok(Self(Method::GET)),
             "POST" => Ok(Self(Method::POST)),
-            _ => Err(format!("`{text}` is not used for webhooks; allowed: GET, POST")),
+            "HEAD" => Ok(Self(Method::HEAD)),
+            _ => Err(format!("`{text}` is not used for webhooks; allowed: GET, HEAD, POST")),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-use hookfast_webhook::{Request, Secret, Unreadable, form, json, signature};
+use hookfast_webhook::{EventId, Request, Secret, Unreadable, form, json, signature};
 
 use crate::template::{Part, Place, Template};
 
@@ -64,6 +64,7 @@ impl<'a> View<'a> {
                 Part::Url => text.push_str(self.url),
                 Part::Method => text.push_str(self.request.method.as_str()),
                 Part::Hash => text.push_str(&signature::sha256_hex(self.bytes)),
+                Part::Unique => text.push_str(&EventId::new().to_string()),
                 Part::Place { places, signed: false } => text.push_str(&self.first(places)?.1),
                 Part::Place { places, signed: true } => {
                     let value = self.first(places)?.1;

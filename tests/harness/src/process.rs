@@ -12,6 +12,8 @@ pub enum Signal {
     Interrupt,
     /// End at once.
     Kill,
+    /// Read the configuration again.
+    Hangup,
     /// Stand still.
     Stop,
     /// Go on.
@@ -29,6 +31,7 @@ pub(crate) fn try_signal(pid: u32, signal: Signal) -> bool {
         Signal::Term => "-TERM",
         Signal::Interrupt => "-INT",
         Signal::Kill => "-KILL",
+        Signal::Hangup => "-HUP",
         Signal::Stop => "-STOP",
         Signal::Continue => "-CONT",
     };

@@ -1,7 +1,7 @@
 //! Stripe's side: correctly signed requests.
 
 use hookfast_stripe::{Config, Stripe};
-use hookfast_webhook::{Provider, Request, Secret};
+use hookfast_webhook::{Provider, Request, SampleOrder, Secret};
 use time::{Duration, OffsetDateTime};
 
 /// The secret of the source `stripe` in every test gateway.
@@ -17,7 +17,9 @@ pub fn sample(serial: u64) -> Request {
 /// A signed event, signed so long ago.
 pub fn sample_at(serial: u64, age: Duration) -> Request {
     let secret = Secret::new(SECRET).unwrap();
-    Stripe::new(&Config::default()).sample(URL, &secret, OffsetDateTime::now_utc() - age, serial)
+    let order =
+        SampleOrder { kind: None, url: URL, key: Some(&secret), now: OffsetDateTime::now_utc() - age, serial };
+    Stripe::new(&Config::default()).sample(&order).expect("Stripe has samples")
 }
 
 /// A request with this body, signed now.

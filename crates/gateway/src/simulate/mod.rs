@@ -14,14 +14,14 @@ use time::{Duration, OffsetDateTime};
 
 use crate::cli::SimulateArguments;
 use crate::config::{SourceConfig, parse};
-use crate::development::supply_secrets;
+use crate::development::{Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::{Config, Problem};
 use report::Report;
 use traffic::Traffic;
 
 pub(crate) async fn run(mut config: Config, arguments: SimulateArguments) -> Result<(), Exit> {
-    let development = supply_secrets(&mut config).map_err(Exit::Failed)?;
+    let development = supply_secrets(&mut config, Missing::Refuse).map_err(Exit::Failed)?;
     let (name, source) = source(&config, &arguments)?;
     let gateway = gateway(&config, &arguments)?;
     let given = arguments.signing_key.as_deref().map(parse::secret).transpose();

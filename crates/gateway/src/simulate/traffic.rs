@@ -9,7 +9,7 @@ use crate::cli::SimulateArguments;
 /// Requests that are next to each other are exchanged within windows of this length.
 const DISORDER: usize = 8;
 
-/// Every how many requests the clock is looked at again, so that signatures stay fresh while many are made.
+/// What is to be sent.
 pub(super) struct Traffic {
     /// Everything to send, in its order.
     pub(super) requests: Vec<Request>,

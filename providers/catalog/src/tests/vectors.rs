@@ -68,7 +68,9 @@ fn agree(provider: &str, file: &str) {
     let problems: Vec<_> = file
         .vectors
         .iter()
-        .filter_map(|vector| run(provider, vector).err().map(|problem| format!("{} ({}): {problem}", vector.id, vector.name)))
+        .filter_map(|vector| {
+            run(provider, vector).err().map(|problem| format!("{} ({}): {problem}", vector.id, vector.name))
+        })
         .collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
@@ -104,7 +106,8 @@ fn request(vector: &Vector) -> Request {
 }
 
 fn extracts(readings: &[Reading], expected: &Value) -> Result<(), String> {
-    let expected = expected.get("items").and_then(Value::as_array).map_or(std::slice::from_ref(expected), Vec::as_slice);
+    let expected =
+        expected.get("items").and_then(Value::as_array).map_or(std::slice::from_ref(expected), Vec::as_slice);
     if readings.len() != expected.len() {
         return Err(format!("{} events are expected, but there are {}", expected.len(), readings.len()));
     }

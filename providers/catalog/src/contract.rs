@@ -1,0 +1,89 @@
+//! A description in words, for people.
+
+use hookfast_webhook::signature::{Algorithm, Encoding};
+
+use crate::Description;
+use crate::description::{KeyRule, SignatureRule};
+
+impl Description {
+    /// How it proves that a request is genuine, in a few words.
+    pub fn scheme(&self) -> String {
+        match &self.token {
+            Some(token) => format!("token in {}", token.from.0),
+            None => {
+                let rules = self.signature.iter().map(|rule| {
+                    let part = if rule.covers_events { "" } else { " (does not cover the events)" };
+                    format!("{} over {}{part}", algorithm_in_words(rule.algorithm), rule.signed)
+                });
+                rules.collect::<Vec<_>>().join(", or ")
+            }
+        }
+    }
+
+    /// What tells its events apart, in a few words.
+    pub fn dedupe(&self) -> String {
+        self.event.dedupe.to_string()
+    }
+
+    /// Contract and set-up steps, for people.
+    pub fn contract(&self) -> String {
+        let mut lines = vec![format!("# {}", self.title), String::new()];
+        lines.push(format!("- Documentation: {}", self.documentation));
+        lines.push(format!("- Proof: {}", self.scheme()));
+        for rule in &self.signature {
+            lines.push(format!("- Signature: in {}, as {}", rule.from, encoding_in_words(rule.encoding)));
+        }
+        if let Some(freshness) = &self.freshness {
+            let tolerance =
+                freshness.tolerance_seconds.map_or("off unless `tolerance_seconds` is set".into(), |seconds| {
+                    format!("{seconds} s unless `tolerance_seconds` is set")
+                });
+            lines.push(format!("- Age: of {}, {tolerance}", freshness.time));
+        }
+        lines.push(format!("- Event type: {}", self.event.event_type));
+        lines.push(format!("- Dedupe key: {}", self.event.dedupe));
+        if !self.handshake.is_empty() {
+            lines.push(format!("- Handshakes: {}, answered by Hookfast", self.handshake.len()));
+        }
+        let tested = if self.vector_tested { "yes" } else { "no: written from the provider's documentation" };
+        lines.push(format!("- Compared with test vectors: {tested}"));
+        for (title, text) in [("Set-up", &self.setup), ("Notes", &self.notes)] {
+            if !text.trim().is_empty() {
+                lines.push(format!("\n## {title}\n\n{}", text.trim()));
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+impl SignatureRule {
+    /// A key of this provider, in words.
+    pub(crate) fn key_in_words(&self) -> String {
+        let KeyRule { encoding, prefix, prefix_needed } = &self.key;
+        let what = if self.algorithm.is_asymmetric() { "the public key" } else { "the key" };
+        let how = encoding_in_words(*encoding);
+        match (prefix.as_str(), prefix_needed) {
+            ("", _) => format!("{what} as {how}"),
+            (prefix, true) => format!("{what} as {how} after `{prefix}`"),
+            (prefix, false) => format!("{what} as {how}, after `{prefix}` if it has that"),
+        }
+    }
+}
+
+fn algorithm_in_words(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::HmacSha1 => "HMAC-SHA1",
+        Algorithm::HmacSha256 => "HMAC-SHA256",
+        Algorithm::HmacSha512 => "HMAC-SHA512",
+        Algorithm::Ed25519 => "Ed25519",
+        Algorithm::EcdsaP256 => "ECDSA P-256",
+    }
+}
+
+fn encoding_in_words(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Text => "text",
+        Encoding::Hex => "hex",
+        Encoding::Base64 => "base64",
+    }
+}
