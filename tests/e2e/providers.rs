@@ -64,11 +64,30 @@ fn garmin_records_become_events_and_updates_are_not_duplicates(database: Databas
     assert_eq!(post(&gateway, &path, client_id, r#"{"dailies":[]}"#).status, 200);
     assert_eq!(gateway.events().len(), 3);
     assert!(!gateway.log().contains(token), "the token is a secret");
+    assert!(events.iter().all(|event| gateway.event(event.id).url.ends_with("/webhooks/garmin/REDACTED")));
+}
+
+/// Many records in a body as large as Garmin sends: each is an event of its own, and the body is not copied for them.
+#[test]
+fn a_large_body_of_garmin_takes_less_memory_than_three_of_it() {
+    let section = "[sources.garmin]\nprovider = \"garmin\"\nclient_id = \"c-1\"\nbody_limit = \"100MiB\"\nanswer_deadline = \"60s\"";
+    let gateway = setup(Database::Sqlite).sections(section).start();
+    let sample = r#"{"startTimeInSeconds":1760000000,"heartRate":121,"speedMetersPerSecond":3.21}"#;
+    let samples = vec![sample; 10_000].join(",");
+    let record = |number: usize| format!(r#"{{"userId":"u{number}","summaryId":"s{number}-detail","samples":[{samples}]}}"#);
+    let body = format!(r#"{{"activityDetails":[{}]}}"#, (0..80).map(record).collect::<Vec<_>>().join(","));
+    assert_eq!(post(&gateway, "/webhooks/garmin", "garmin-client-id: c-1\r\n", &body).status, 200);
+    assert_eq!(gateway.events().len(), 80);
+    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB");
+    let peak = peak.parse::<usize>().unwrap() * 1024;
+    assert!(peak < 3 * body.len(), "{peak} bytes for a body of {}", body.len());
 }
 
 #[test]
 fn garmin_needs_at_least_one_thing_to_tell_friend_from_foe() {
-    let garmin = |lines: &str| setup(Database::Sqlite).sections(&format!("[sources.garmin]\nprovider = \"garmin\"\n{lines}"));
+    let garmin =
+        |lines: &str| setup(Database::Sqlite).sections(&format!("[sources.garmin]\nprovider = \"garmin\"\n{lines}"));
     let ended = garmin("").command(&["config", "check"]);
     assert_eq!(ended.code, 2);
     assert!(ended.errors.contains("`sources.garmin`: nothing that comes here is proved"), "{ended:?}");
@@ -121,7 +140,8 @@ fn a_proxy_that_is_trusted_says_what_url_twilio_called() {
         "x-forwarded-proto: https\r\nx-forwarded-host: hooks.example.com\r\nx-twilio-signature: {}\r\n",
         twilio_signature(url)
     );
-    let request = format!("GET /webhooks/twilio?MessageSid=SM1&Body=hello%20there HTTP/1.1\r\nhost: internal\r\n{headers}\r\n");
+    let request =
+        format!("GET /webhooks/twilio?MessageSid=SM1&Body=hello%20there HTTP/1.1\r\nhost: internal\r\n{headers}\r\n");
     let answer = gateway.client().raw(request.as_bytes()).unwrap();
     assert_eq!(answer.status, 200);
     assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/xml")), "{answer:?}");
@@ -235,7 +255,10 @@ fn verify_says_what_probably_happened() {
     let ended = verify(&[&request.body[..], b"\n"].concat(), &["--header", &signature]);
     assert!(ended.output.contains("a line break were added at its end"), "{ended:?}");
     let ended = verify(&request.body, &["--header", "X-Hub-Signature-256: sha256=00"]);
-    assert!(ended.output.contains("it has the headers of `github`") || ended.output.contains("of `whatsapp`"), "{ended:?}");
+    assert!(
+        ended.output.contains("it has the headers of `github`") || ended.output.contains("of `whatsapp`"),
+        "{ended:?}"
+    );
     let ended = verify(&request.body, &["--header", &signature, "--now", "1"]);
     assert!(ended.code == 0, "only age counts for Stripe: {ended:?}");
 
@@ -244,7 +267,10 @@ fn verify_says_what_probably_happened() {
         let secret = hookfast_webhook::Secret::new("s").unwrap();
         let scheme = hookfast_webhook::signature::Scheme::HMAC_SHA256;
         let signature = scheme.sign(&secret, &[signed.as_bytes()]).unwrap();
-        let header = format!("x-square-hmacsha256-signature: {}", hookfast_webhook::signature::Encoding::Base64.encode(&signature));
+        let header = format!(
+            "x-square-hmacsha256-signature: {}",
+            hookfast_webhook::signature::Encoding::Base64.encode(&signature)
+        );
         fs::write(folder.path().join("body"), "{}").unwrap();
         let mut command = hookfast(BINARY, folder.path());
         command.args(["verify", "--provider", "square", "--secret", "s", "--url", url, "--header", &header]);

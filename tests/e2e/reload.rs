@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hookfast_harness::{Gateway, Signal, SECRET, Database, eventually, sample};
+use hookfast_harness::{Database, Gateway, SECRET, Signal, eventually, sample};
 use hookfast_stripe::sign;
 use hookfast_webhook::{Request, Secret};
 use time::OffsetDateTime;
@@ -50,9 +50,8 @@ fn an_added_secret_counts_at_once_and_the_metric_shows_when_the_old_one_is_idle(
     change_config(&gateway, &format!("secrets = [\"{SECRET}\"]"), &format!("secrets = [\"{NEW}\", \"{SECRET}\"]"));
     reload(&gateway, "the configuration was reloaded");
     assert_eq!((status(&gateway, NEW, 2), status(&gateway, SECRET, 3)), (200, 200));
-    let matches = |number: u8| {
-        gateway.metric(&format!("hookfast_secret_matches_total{{source=\"stripe\",secret=\"{number}\"}}"))
-    };
+    let matches =
+        |number: u8| gateway.metric(&format!("hookfast_secret_matches_total{{source=\"stripe\",secret=\"{number}\"}}"));
     // The first counted the old secret before the reload, and the new one after it.
     assert_eq!((matches(1), matches(2)), (2.0, 1.0));
     change_config(&gateway, &format!(", \"{SECRET}\"]"), "]");
@@ -65,7 +64,8 @@ fn an_added_secret_counts_at_once_and_the_metric_shows_when_the_old_one_is_idle(
 fn a_file_of_secrets_is_read_again() {
     let gateway = start();
     let to_rotating = |request: Request| Request { url: request.url.replace("/stripe", "/rotating"), ..request };
-    let status = |secret: &str, serial| gateway.client().send(&to_rotating(signed_with(secret, serial))).unwrap().status;
+    let status =
+        |secret: &str, serial| gateway.client().send(&to_rotating(signed_with(secret, serial))).unwrap().status;
     assert_eq!((status(SECRET, 1), status(NEW, 2)), (200, 401));
     fs::write(gateway.folder().join("secret"), NEW).unwrap();
     assert_eq!(status(NEW, 2), 401, "nothing changes before the signal");

@@ -70,7 +70,11 @@ fn twilio_form() {
 
 #[test]
 fn twilio_json() {
-    accepted_and_tampered_refused("twilio-json", "0123456789abcdef0123456789abcdef", "com.twilio.messaging.message.sent");
+    accepted_and_tampered_refused(
+        "twilio-json",
+        "0123456789abcdef0123456789abcdef",
+        "com.twilio.messaging.message.sent",
+    );
 }
 
 #[test]

@@ -29,7 +29,8 @@ fn every_provider_gets_only_2xx_one_event_for_each_and_its_duplicates_counted() 
     let providers = providers(&gateway);
     assert!(providers.len() >= 28, "{providers:?}");
     for name in &providers {
-        let arguments = [name, "--count", "12", "--duplicates", "25%", "--connections", "3", "--out-of-order", "--json"];
+        let arguments =
+            [name, "--count", "12", "--duplicates", "25%", "--connections", "3", "--out-of-order", "--json"];
         let ended = simulate(&gateway, &arguments);
         assert_eq!(ended.code, 0, "{name}: {ended:?}");
         let report = ended.json();

@@ -230,7 +230,9 @@ impl Greeting {
             lines.push(format!("  sources {}", names.join(", ")));
             let stripe = development.signing_keys.iter().find(|(name, _)| name.as_str() == "stripe");
             lines.extend(stripe.and_then(|(name, key)| try_out(config, name, key, ingest)));
-            lines.push("\nOr play any provider: hookfast simulate github --count 10\nThen look: hookfast events list".into());
+            lines.push(
+                "\nOr play any provider: hookfast simulate github --count 10\nThen look: hookfast events list".into(),
+            );
             tracing::warn!(
                 endpoint = %format_args!("http://{ingest}/webhooks/{{source}}"), file = %development.file.display(),
                 secrets = names.join(", "),

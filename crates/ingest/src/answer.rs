@@ -207,7 +207,10 @@ mod tests {
     fn a_refusal_tells_the_sender_nothing_about_its_reason() {
         let id = RequestId::new();
         let first = rejected(&Rejection::Refused(Refusal::WrongSignature, None), id);
-        let second = rejected(&Rejection::Refused(Refusal::MissingHeader(HeaderName::from_static("stripe-signature")), None), id);
+        let second = rejected(
+            &Rejection::Refused(Refusal::MissingHeader(HeaderName::from_static("stripe-signature")), None),
+            id,
+        );
         assert_eq!(first.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
     }

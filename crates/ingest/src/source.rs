@@ -6,7 +6,8 @@ use std::sync::Arc;
 use governor::DefaultDirectRateLimiter;
 use governor::{Quota, RateLimiter};
 use hookfast_webhook::{
-    Endpoint, NoSample, Proved, Provider, Reading, Refusal, Request, SampleOrder, Secret, Secrets, SourceName, Unreadable,
+    Endpoint, NoSample, Proved, Provider, Reading, Refusal, Request, SampleOrder, Secret, Secrets, SourceName,
+    Unreadable,
 };
 use http::HeaderName;
 use time::OffsetDateTime;

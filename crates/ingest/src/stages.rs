@@ -5,9 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use hookfast_store::{Recorded, Routed};
-use hookfast_webhook::{
-    Answer, Arrival, Event, Refusal, Request, RequestId, Unreadable, Verified, explain, verify,
-};
+use hookfast_webhook::{Answer, Arrival, Event, Refusal, Request, RequestId, Unreadable, Verified, explain, verify};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;

@@ -70,6 +70,25 @@ pub enum Recorded {
     Duplicate,
 }
 
+/// The most bytes of bodies in one statement: a statement is copied on its way, and bodies can be long.
+const STATEMENT_BYTES: usize = 8 * 1024 * 1024;
+
+/// The events in parts that one statement each can take; an event that is larger is a part of its own.
+fn in_statements<'a, 'e>(events: &'a [&'e Routed]) -> impl Iterator<Item = &'a [&'e Routed]> {
+    let mut rest = events;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |routed: &&&Routed| {
+            bytes += routed.event.body().len();
+            bytes <= STATEMENT_BYTES
+        };
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (part, after) = rest.split_at(count);
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
 /// What became of an event, given the ids of those that were new.
 fn recorded(new: &HashSet<Uuid>, routed: &Routed) -> Recorded {
     if new.contains(&routed.event.id().0) { Recorded::New } else { Recorded::Duplicate }

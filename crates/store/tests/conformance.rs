@@ -123,6 +123,26 @@ async fn an_empty_body_is_kept_as_such(database: Database) {
     assert_eq!(store.event(routed.event.id()).await.unwrap().expect("it is there").body, b"");
 }
 
+async fn a_batch_too_large_for_one_statement_is_recorded_as_one(database: Database) {
+    let store = database.open().await;
+    let large = |id: &str| {
+        let body = format!(r#"{{"id":"{id}","type":"t","data":"{}"}}"#, "x".repeat(5 * 1024 * 1024));
+        routed(event_with_body("stripe", &body), &["ledger"])
+    };
+    store.record(&[large("evt_2")]).await.unwrap();
+    let ids = ["evt_3", "evt_2", "evt_1", "evt_1", "evt_0"];
+    let events: Vec<_> = ids.into_iter().map(large).collect();
+    let recorded = store.record(&events).await.unwrap();
+    assert_eq!((recorded[0], recorded[1], recorded[4]), (Recorded::New, Recorded::Duplicate, Recorded::New));
+    assert_ne!(recorded[2], recorded[3], "one of two that are the same is new");
+    let stored = store.latest_events(10).await.unwrap();
+    assert_eq!(stored.len(), 4);
+    for (routed, _) in events.iter().zip(&recorded).filter(|(_, recorded)| **recorded == Recorded::New) {
+        assert_eq!(store.event(routed.event.id()).await.unwrap().expect("it is there").body, routed.event.body());
+        assert_eq!(store.jobs_of(routed.event.id()).await.unwrap().len(), 1);
+    }
+}
+
 async fn what_came_before_is_a_duplicate_and_noted(database: Database) {
     let store = database.open().await;
     let first = paid("evt_1");
@@ -266,6 +286,7 @@ macro_rules! on_both {
 }
 
 on_both! {
+    a_batch_too_large_for_one_statement_is_recorded_as_one
     a_new_event_is_recorded_with_one_job_for_each_handler
     an_event_comes_back_byte_for_byte
     an_empty_body_is_kept_as_such

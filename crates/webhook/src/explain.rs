@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::{Proof, Proved, Provider, Refusal, Request, Secrets, json};
 
-/// Bodies beyond this size are not re-encoded to find out what happened to them.
+/// Bodies beyond this size are not proved again and again to find out what happened to them.
 const BODY_MAX_BYTES: usize = 64 * 1024;
 
 /// An endpoint to which the request could have been meant to go.
@@ -31,8 +31,10 @@ pub fn explain(
     known: &[&dyn Provider],
     now: OffsetDateTime,
 ) -> Option<String> {
+    let is_short = request.body.len() <= BODY_MAX_BYTES;
+    let others = if is_short { others } else { &[] };
     match refusal {
-        Refusal::WrongSignature | Refusal::WrongToken | Refusal::UnprotectedBody(_) => {
+        Refusal::WrongSignature | Refusal::WrongToken | Refusal::UnprotectedBody(_) if is_short => {
             another_source(request, others, now)
                 .or_else(|| another_url(request, endpoint, now))
                 .or_else(|| another_body(request, endpoint, now))
@@ -71,13 +73,14 @@ fn other_urls(request: &Request) -> Vec<String> {
     for host in hosts(request, host) {
         for scheme in ["https", "http", scheme] {
             for path in [path, &slash] {
-                urls.push(format!("{scheme}://{host}/{path}{query}"));
-                urls.push(format!("{scheme}://{host}/{path}"));
+                for url in [format!("{scheme}://{host}/{path}{query}"), format!("{scheme}://{host}/{path}")] {
+                    if url != request.url && !urls.contains(&url) {
+                        urls.push(url);
+                    }
+                }
             }
         }
     }
-    urls.retain(|url| *url != request.url);
-    urls.dedup();
     urls
 }
 
@@ -100,9 +103,6 @@ fn another_body(request: &Request, endpoint: &Endpoint<'_>, now: OffsetDateTime)
 }
 
 fn other_bodies(body: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
-    if body.len() > BODY_MAX_BYTES {
-        return Vec::new();
-    }
     let mut bodies = vec![
         (body.trim_ascii_end().to_vec(), "blanks or a line break were added at its end"),
         ([body, b"\n"].concat(), "the line break at its end was cut off"),

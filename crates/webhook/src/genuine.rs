@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use time::OffsetDateTime;
 
 use crate::{
     Answer, Arrival, DedupeKey, Delivery, Event, EventId, Label, Proof, Proved, Provider, Reading, Refusal, Request,
-    Secrets, UNREADABLE, Unreadable, signature,
+    Secret, Secrets, UNREADABLE, Unreadable, signature,
 };
 
 /// A request that is proved to come from its provider, as it left there.
@@ -45,9 +46,28 @@ pub fn verify(
     let request = request.into();
     refuse_repeated_headers(provider, &request)?;
     Ok(match provider.prove(&request, secrets, now)? {
-        Proved::Genuine(proof) => Verified::Genuine(Genuine { request, proof }),
+        Proved::Genuine(proof) => {
+            let token = proof.token_index().and_then(|index| secrets.iter().nth(index));
+            let request = token.map_or(Arc::clone(&request), |token| Arc::new(without_token(&request, token)));
+            Verified::Genuine(Genuine { request, proof })
+        }
         Proved::Handshake(answer) => Verified::Handshake(answer),
     })
+}
+
+/// What stands in the place of a secret that came along.
+const REDACTED: &str = "REDACTED";
+
+/// The request without the secret in its headers and URL: what is stored must not let anybody who reads it send, too.
+fn without_token(request: &Request, token: &Secret) -> Request {
+    let token = token.expose();
+    let mut headers = request.headers.clone();
+    for value in headers.values_mut() {
+        if let Some(redacted) = value.to_str().ok().filter(|text| text.contains(token)) {
+            *value = HeaderValue::try_from(redacted.replace(token, REDACTED)).unwrap_or(HeaderValue::from_static(REDACTED));
+        }
+    }
+    Request { url: request.url.replace(token, REDACTED), headers, ..request.clone() }
 }
 
 fn refuse_repeated_headers(provider: &dyn Provider, request: &Request) -> Result<(), Refusal> {
@@ -103,5 +123,26 @@ fn event(reading: Reading, delivery: &Arc<Delivery>) -> Event {
         occurred_at: reading.occurred_at.filter(|time| time.year() > 0),
         body: reading.body,
         delivery: Arc::clone(delivery),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, Method};
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_came_along_is_not_kept() {
+        let mut headers = HeaderMap::new();
+        headers.append("authorization", HeaderValue::from_static("Bearer s3cret"));
+        headers.append("x-other", HeaderValue::from_static("kept"));
+        let url = "https://hooks.example.com/webhooks/garmin/s3cret/sleeps?a=s3cret".to_owned();
+        let request = Request { method: Method::POST, url, headers, body: Bytes::from_static(b"s3cret") };
+        let kept = without_token(&request, &Secret::new("s3cret").expect("not blank"));
+        assert_eq!(kept.url, "https://hooks.example.com/webhooks/garmin/REDACTED/sleeps?a=REDACTED");
+        assert_eq!((&kept.headers["authorization"], &kept.headers["x-other"]), (&HeaderValue::from_static("Bearer REDACTED"), &HeaderValue::from_static("kept")));
+        assert_eq!(kept.body, request.body, "the body is the provider's, byte for byte");
     }
 }

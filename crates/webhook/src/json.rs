@@ -62,14 +62,16 @@ fn descend<'a>(
     }
     let deeper = wanted.iter().any(|(_, path)| !path.is_empty());
     // A path through something that is no object leads nowhere.
-    if !deeper || json.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+    if !deeper || !begins_with(json, b'{') {
         return Ok(());
     }
     let mut seen = Vec::new();
     for_each_member(json, |name, take| {
         let below: Vec<_> = wanted
             .iter()
-            .filter_map(|(index, path)| path.split_first().filter(|(first, _)| *first == name).map(|(_, rest)| (*index, rest)))
+            .filter_map(|(index, path)| {
+                path.split_first().filter(|(first, _)| *first == name).map(|(_, rest)| (*index, rest))
+            })
             .collect();
         if below.is_empty() {
             return Ok(());
@@ -104,9 +106,17 @@ pub fn elements(array: &[u8]) -> Result<Vec<&RawValue>, Unreadable> {
             Ok(elements)
         }
     }
+    if !begins_with(array, b'[') {
+        return Err(Unreadable("this is no array".into()));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(array);
     let elements = deserializer.deserialize_seq(Elements).and_then(|elements| deserializer.end().map(|()| elements));
     elements.map_err(|error| unreadable("this is no array, or one with too many elements", &error))
+}
+
+/// Looked at first, because the parser reads a text of megabytes to the end only to say that it is no object.
+fn begins_with(json: &[u8], mark: u8) -> bool {
+    json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&mark)
 }
 
 /// Calls `visit` with the name of each member and a way to its value, in order. What is not taken is skipped.
@@ -114,6 +124,9 @@ pub fn for_each_member<'a>(
     object: &'a [u8],
     mut visit: impl FnMut(&str, &mut dyn FnMut() -> Result<&'a RawValue, String>) -> Result<(), String>,
 ) -> Result<(), Unreadable> {
+    if !begins_with(object, b'{') {
+        return Err(Unreadable("the body is no JSON object".into()));
+    }
     let mut problem = None;
     let mut deserializer = serde_json::Deserializer::from_slice(object);
     let members = Members { visit: &mut visit, problem: &mut problem };

@@ -47,6 +47,11 @@ impl Proof {
         self.secret_index
     }
 
+    /// The same, if that secret came along as it is.
+    pub(crate) fn token_index(&self) -> Option<usize> {
+        self.secret_index.filter(|_| self.kind == ProofKind::Token)
+    }
+
     /// How the request was proved, as it is stored with the event.
     pub fn kind(&self) -> &'static str {
         match self.kind {

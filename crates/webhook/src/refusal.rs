@@ -102,7 +102,8 @@ fn stale(age: Duration, tolerance: Duration) -> String {
     format!(
         "the signature is good but {} {off}, and only {tolerance} are allowed: {replay}the sender's clock or this \
          machine's is {} off",
-        in_words(age), in_words(age)
+        in_words(age),
+        in_words(age)
     )
 }
 

@@ -59,10 +59,7 @@ mod tests {
         assert_eq!(expected.timestamp, 5);
         assert_eq!(expected.signatures.len(), 1);
         for same in [format!("v1={HEX},t=5"), format!("t=5,v0={HEX},x,v1={HEX}"), format!("t=005,v1={HEX}")] {
-            assert_eq!(
-                parse(&same),
-                Ok(SignatureHeader { timestamp: 5, signatures: expected.signatures.clone() })
-            );
+            assert_eq!(parse(&same), Ok(SignatureHeader { timestamp: 5, signatures: expected.signatures.clone() }));
         }
     }
 

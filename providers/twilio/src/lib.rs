@@ -113,9 +113,9 @@ impl Provider for Twilio {
     fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable> {
         match Content::of(request) {
             Content::HashedBody => reading::from_json(&request.body),
-            Content::Form => Ok(vec![reading::from_form(request, request.body.clone())]),
+            Content::Form => Ok(vec![reading::from_form(request, request.body.clone())?]),
             // The payload is kept like any other, though it came in the URL.
-            Content::Query => Ok(vec![reading::from_form(request, form::query(&request.url).to_owned().into())]),
+            Content::Query => Ok(vec![reading::from_form(request, form::query(&request.url).to_owned().into())?]),
         }
     }
 
@@ -126,7 +126,7 @@ impl Provider for Twilio {
             Content::Query => form::query(&request.url).as_bytes(),
         };
         match self.config.answer {
-            AnswerStyle::Twiml if reading::wants_instructions(&Parameters::parse(form)) => {
+            AnswerStyle::Twiml if Parameters::parse(form).is_some_and(|all| reading::wants_instructions(&all)) => {
                 Answer::ok("text/xml", NO_INSTRUCTIONS)
             }
             _ => Answer::EMPTY_OK,

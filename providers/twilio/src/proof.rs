@@ -14,6 +14,8 @@ pub(crate) const SETTINGS: HeaderName = HeaderName::from_static("x-twilio-webhoo
 /// What is signed besides the URL when there are no parameters.
 const NOTHING: &str = "";
 
+const TOO_MANY: &str = "the body has more parameters than Twilio ever sends, so nobody looked at its signature";
+
 pub(crate) fn prove(request: &Request, secrets: &Secrets, scheme: &Scheme) -> Result<Proof, Refusal> {
     let signature = Encoding::Base64
         .decode(request.proof_header(&SIGNATURE)?)
@@ -34,13 +36,16 @@ pub(crate) fn prove(request: &Request, secrets: &Secrets, scheme: &Scheme) -> Re
             refuse_another_body(request)?;
             Ok(proof)
         }
-        Content::Form => prove(&Parameters::parse(&request.body).signed_text()).map_err(|refusal| match prove(NOTHING) {
-            Ok(_) => Refusal::UnprotectedBody(
-                "the signature is good but covers only the URL: the body has no `bodySHA256` in the query and is no form \
-                 that was signed, so anybody could have written it",
-            ),
-            Err(_) => refusal,
-        }),
+        Content::Form => {
+            let parameters = Parameters::parse(&request.body).ok_or(Refusal::UnprotectedBody(TOO_MANY))?;
+            prove(&parameters.signed_text()).map_err(|refusal| match prove(NOTHING) {
+                Ok(_) => Refusal::UnprotectedBody(
+                    "the signature is good but covers only the URL: the body has no `bodySHA256` in the query and is no \
+                     form that was signed, so anybody could have written it",
+                ),
+                Err(_) => refusal,
+            })
+        }
     }
 }
 

@@ -66,8 +66,8 @@ pub(crate) fn wants_instructions(parameters: &Parameters) -> bool {
 }
 
 /// Reads the parameters in `form`, which is the body or the query.
-pub(crate) fn from_form(request: &Request, form: Bytes) -> Reading {
-    let parameters = Parameters::parse(&form);
+pub(crate) fn from_form(request: &Request, form: Bytes) -> Result<Reading, Unreadable> {
+    let parameters = Parameters::parse(&form).ok_or_else(|| Unreadable("there are too many parameters".into()))?;
     let get = |name| parameters.get(name);
     let subject = Subject::of(&parameters);
     let (dedupe_key, event_type) = match subject {
@@ -83,14 +83,14 @@ pub(crate) fn from_form(request: &Request, form: Bytes) -> Reading {
         Subject::Named(name) => (unidentified(name, &parameters, request), name.to_owned()),
         Subject::Other => (unidentified(REQUEST, &parameters, request), REQUEST.to_owned()),
     };
-    Reading {
+    Ok(Reading {
         // Only a message that somebody sent is the event itself. Else the Sid is that of the thing it happened to.
         event_id: matches!(subject, Subject::Message { .. }).then(|| dedupe_key.clone()),
         account: get("AccountSid").map(str::to_owned),
         occurred_at: get("Timestamp").and_then(time_of),
         object_id: message_sid(&parameters).or_else(|| get("CallSid")).map(str::to_owned),
         ..Reading::new(dedupe_key, event_type, form)
-    }
+    })
 }
 
 fn key(parts: &[Option<&str>]) -> String {

@@ -38,7 +38,10 @@ pub(crate) fn make(order: &SampleOrder<'_>, config: &Config) -> Result<Request, 
 /// Signs a request as Twilio does.
 pub(crate) fn sign(mut request: Request, key: &Secret, config: &Config) -> Result<Request, NoSample> {
     let parameters = match Content::of(&request) {
-        Content::Form => Parameters::parse(&request.body).signed_text(),
+        Content::Form => {
+            let parameters = Parameters::parse(&request.body);
+            parameters.ok_or_else(|| NoSample("there are too many parameters".into()))?.signed_text()
+        }
         Content::HashedBody | Content::Query => String::new(),
     };
     let [url, _] = url_candidates(&request.url);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hookfast_webhook::{
-    Answer, Arrival, Genuine, Proof, Provider, Reading, Refusal, Request, RequestId, SourceName, UNREADABLE, Verified, explain,
-    form, json, verify,
+    Answer, Arrival, Genuine, Proof, Provider, Reading, Refusal, Request, RequestId, SourceName, UNREADABLE, Verified,
+    explain, form, json, verify,
 };
 
 use crate::corpus::{Case, Corpus};
@@ -120,7 +120,8 @@ fn check_genuine(corpus: &Corpus, case: &Case, genuine: Genuine) -> Result<(), S
     for event in &events {
         let (key, label) = (event.dedupe_key().as_str(), event.event_type().as_str());
         let texts = [Some(key), Some(label), event.account().map(|account| account.as_str())];
-        let fit = texts.into_iter().flatten().all(|text| text.len() <= TEXT_MAX_BYTES && !text.contains(char::is_control));
+        let fit =
+            texts.into_iter().flatten().all(|text| text.len() <= TEXT_MAX_BYTES && !text.contains(char::is_control));
         demand(fit && !key.is_empty() && !label.is_empty(), || format!("an unfit key or label: {event:?}"))?;
         demand(problem.is_none() || label == UNREADABLE, || format!("unreadable, but {label}"))?;
     }

@@ -9,14 +9,83 @@ const BODY_MAX_BYTES: usize = 32 * 1024;
 
 /// Pieces that parsers stumble over.
 const TOKENS: [&[u8]; 77] = [
-    b"{", b"}", b"[", b"]", b"\"", b",", b":", b";", b"=", b".", b"&", b"+", b"%", b"#", b"?", b"/", b"\\", b" ", b"\n",
-    b"\r\n", b"\0", b"\x7f", b"{}", b"[]", b"\"\"", b"null", b"true", b"false", b"0", b"-0", b"-1", b"1e999", b"-1e-999",
-    b"0.1e+5", b"01", b"NaN", b"Infinity", b"1e11", b"99999999999", b"100000000000", b"253402300799", b"253402300800",
-    b"-377705116800", b"-377705116801", b"9223372036854775807", b"-9223372036854775808", b"18446744073709551616",
-    b"99999999999999999999999999999999999999999", b"\\u0000", b"\\ud800", b"\\udc00\\ud800", b"\\u00e9", b"\\\"", b"\\x",
-    b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", "\u{202e}".as_bytes(), "é".as_bytes(),
-    "😀".as_bytes(), b"%00", b"%ff", b"%2", b"%zz", b"%26", b"%3D", b"bodySHA256=", b"hub.mode=subscribe", b"v1=", b"t=",
-    b"sha256=", b"9999-12-31T23:59:59.999999999-23:59", b"0000-01-01T00:00:00+23:59", b"://", b"a:443",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b",",
+    b":",
+    b";",
+    b"=",
+    b".",
+    b"&",
+    b"+",
+    b"%",
+    b"#",
+    b"?",
+    b"/",
+    b"\\",
+    b" ",
+    b"\n",
+    b"\r\n",
+    b"\0",
+    b"\x7f",
+    b"{}",
+    b"[]",
+    b"\"\"",
+    b"null",
+    b"true",
+    b"false",
+    b"0",
+    b"-0",
+    b"-1",
+    b"1e999",
+    b"-1e-999",
+    b"0.1e+5",
+    b"01",
+    b"NaN",
+    b"Infinity",
+    b"1e11",
+    b"99999999999",
+    b"100000000000",
+    b"253402300799",
+    b"253402300800",
+    b"-377705116800",
+    b"-377705116801",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"18446744073709551616",
+    b"99999999999999999999999999999999999999999",
+    b"\\u0000",
+    b"\\ud800",
+    b"\\udc00\\ud800",
+    b"\\u00e9",
+    b"\\\"",
+    b"\\x",
+    b"\xff",
+    b"\xc3\x28",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xef\xbb\xbf",
+    "\u{202e}".as_bytes(),
+    "é".as_bytes(),
+    "😀".as_bytes(),
+    b"%00",
+    b"%ff",
+    b"%2",
+    b"%zz",
+    b"%26",
+    b"%3D",
+    b"bodySHA256=",
+    b"hub.mode=subscribe",
+    b"v1=",
+    b"t=",
+    b"sha256=",
+    b"9999-12-31T23:59:59.999999999-23:59",
+    b"0000-01-01T00:00:00+23:59",
+    b"://",
+    b"a:443",
 ];
 
 /// What begins and ends a level of nesting.
@@ -96,7 +165,8 @@ fn range(rng: &mut Rng, length: usize) -> std::ops::Range<usize> {
 /// What stands between a mark such as `:` and the next such as `,`.
 fn value(rng: &mut Rng, bytes: &[u8]) -> std::ops::Range<usize> {
     let from = rng.usize(..=bytes.len());
-    let find = |from: usize, marks: &[u8]| bytes[from..].iter().position(|byte| marks.contains(byte)).map(|at| from + at);
+    let find =
+        |from: usize, marks: &[u8]| bytes[from..].iter().position(|byte| marks.contains(byte)).map(|at| from + at);
     let start = find(from, b":=,[").map_or(from, |mark| mark + 1);
     start..find(start, b",}]&;").unwrap_or(bytes.len())
 }
@@ -168,7 +238,10 @@ mod tests {
     fn a_seed_always_gives_the_same_request() {
         for seed in 0..1000 {
             let [one, other] = [mutated(seed), mutated(seed)];
-            assert_eq!((&one.method, &one.url, &one.headers, &one.body), (&other.method, &other.url, &other.headers, &other.body));
+            assert_eq!(
+                (&one.method, &one.url, &one.headers, &one.body),
+                (&other.method, &other.url, &other.headers, &other.body)
+            );
         }
     }
 

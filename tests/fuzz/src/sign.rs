@@ -74,7 +74,8 @@ pub(crate) fn covers(target: &Target, signed: &Request, other: &Request) -> bool
         return is_same && (!has_body_hash(other) || signed.body == other.body);
     }
     // Nothing stands between URL and body in what Square and HubSpot sign; a URL that goes on is none of the source's.
-    let signs_url = EMBEDDED.iter().any(|known| known.name == target.name && known.settings().contains(&"notification_url"));
+    let signs_url =
+        EMBEDDED.iter().any(|known| known.name == target.name && known.settings().contains(&"notification_url"));
     let whole = |request: &Request| [request.url.as_bytes(), &request.body].concat();
     signed.body == other.body || (signs_url && whole(signed) == whole(other))
 }

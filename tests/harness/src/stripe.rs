@@ -17,8 +17,7 @@ pub fn sample(serial: u64) -> Request {
 /// A signed event, signed so long ago.
 pub fn sample_at(serial: u64, age: Duration) -> Request {
     let secret = Secret::new(SECRET).unwrap();
-    let order =
-        SampleOrder { kind: None, url: URL, key: Some(&secret), now: OffsetDateTime::now_utc() - age, serial };
+    let order = SampleOrder { kind: None, url: URL, key: Some(&secret), now: OffsetDateTime::now_utc() - age, serial };
     Stripe::new(&Config::default()).sample(&order).expect("Stripe has samples")
 }
 

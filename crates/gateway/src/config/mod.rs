@@ -47,7 +47,8 @@ pub struct Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ingest_listen, ingest, admin_listen, store, sources, for_development: _, providers: _, handlers } = self;
+        let Self { ingest_listen, ingest, admin_listen, store, sources, for_development: _, providers: _, handlers } =
+            self;
         f.debug_struct("Config")
             .field("ingest_listen", ingest_listen)
             .field("ingest", ingest)

@@ -117,8 +117,7 @@ impl Providers {
     /// Adds a file of the user's own.
     pub(crate) fn add_file(&mut self, path: &Path) -> Result<(), String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-        let description =
-            Description::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))?;
+        let description = Description::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))?;
         if self.kinds.iter().any(|kind| kind.name() == description.name) {
             let name = description.name;
             return Err(format!("{}: there is a provider `{name}` already: choose another name", path.display()));

@@ -29,7 +29,8 @@ pub(crate) async fn run(mut config: Config, arguments: SimulateArguments) -> Res
     let made_up = development.as_ref().and_then(|development| development.signing_keys.get(name));
     let key = given.as_ref().or(made_up).or(source.secrets.iter().next());
 
-    let public_url = config.ingest.public_url.clone().unwrap_or_else(|| gateway.to_string().trim_end_matches('/').into());
+    let public_url =
+        config.ingest.public_url.clone().unwrap_or_else(|| gateway.to_string().trim_end_matches('/').into());
     let url = format!("{public_url}/webhooks/{name}");
     check(source, &arguments, key, &url)?;
     let traffic = Traffic::make(source.provider.as_ref(), &arguments, key, &url).map_err(Exit::Failed)?;
@@ -69,17 +70,13 @@ fn source<'a>(config: &'a Config, arguments: &SimulateArguments) -> Result<(&'a 
 fn gateway(config: &Config, arguments: &SimulateArguments) -> Result<Uri, Exit> {
     let text = arguments.gateway.clone().unwrap_or_else(|| format!("http://{}", config.ingest_listen));
     let uri: Option<Uri> = text.parse().ok();
-    uri.filter(|uri| uri.scheme_str() == Some("http") && uri.port_u16().is_some())
-        .ok_or_else(|| usage("--gateway", "write a URL with its port and without a path, such as http://127.0.0.1:8080"))
+    uri.filter(|uri| uri.scheme_str() == Some("http") && uri.port_u16().is_some()).ok_or_else(|| {
+        usage("--gateway", "write a URL with its port and without a path, such as http://127.0.0.1:8080")
+    })
 }
 
 /// Judges a sample as the gateway will, so that a wrong key is said here and not as a hundred refusals.
-fn check(
-    source: &SourceConfig,
-    arguments: &SimulateArguments,
-    key: Option<&Secret>,
-    url: &str,
-) -> Result<(), Exit> {
+fn check(source: &SourceConfig, arguments: &SimulateArguments, key: Option<&Secret>, url: &str) -> Result<(), Exit> {
     let now = SystemClock.now();
     let order = SampleOrder { kind: arguments.event.as_deref(), url, key, now, serial: 0 };
     let sample = source.provider.sample(&order).map_err(|problem| usage("EVENT", problem.to_string()))?;

@@ -103,7 +103,8 @@ impl Plan {
                 Some((status, body, wait)) => (Some(status), body, wait),
                 None => (None, Bytes::new(), None),
             };
-            let may_help = status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
+            let may_help =
+                status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
             if !may_help || tries > self.retries {
                 return Outcome { status, body, tries, latency };
             }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hookfast_webhook::{
-    Answer, Clock, Endpoint, FixedClock, Genuine, Priority, Provider, Reading, Refusal, Request, Secrets, SystemClock, Unreadable,
-    Verified, explain, verify,
+    Answer, Clock, Endpoint, FixedClock, Genuine, Priority, Provider, Reading, Refusal, Request, Secrets, SystemClock,
+    Unreadable, Verified, explain, verify,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};

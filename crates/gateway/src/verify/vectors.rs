@@ -206,8 +206,9 @@ fn extract_differences(extract: &Extract, readings: &[Reading]) -> Vec<String> {
 }
 
 fn field_difference(key: &str, expected: &Value, reading: &Reading) -> Option<String> {
-    let text_fits =
-        |found: Option<&String>| expected.as_str() == found.map(String::as_str) && (expected.is_string() || expected.is_null());
+    let text_fits = |found: Option<&String>| {
+        expected.as_str() == found.map(String::as_str) && (expected.is_string() || expected.is_null())
+    };
     let fits = match key {
         "event_id" => text_fits(reading.event_id.as_ref()),
         "delivery_id" => text_fits(reading.delivery_id.as_ref()),

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use sqlx::Row;
 use sqlx::postgres::PgConnection;
+use sqlx::{Connection, Row};
 use uuid::Uuid;
 
 use crate::{DISPATCH_GRACE_SECONDS, Recorded, Routed, headers};
@@ -45,6 +45,25 @@ SELECT event_id FROM fresh
 ";
 
 pub(super) async fn record(connection: &mut PgConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
+    let mut in_order: Vec<_> = events.iter().collect();
+    let new = if crate::in_statements(&in_order).nth(1).is_none() {
+        record_part(connection, &in_order).await?
+    } else {
+        // Each part takes its keys in order, and so must the parts.
+        in_order.sort_by_key(|routed| (&routed.event.delivery().arrival.source, routed.event.dedupe_key()));
+        let mut transaction = connection.begin().await?;
+        let mut new = HashSet::new();
+        for part in crate::in_statements(&in_order) {
+            new.extend(record_part(&mut transaction, part).await?);
+        }
+        transaction.commit().await?;
+        new
+    };
+    Ok(events.iter().map(|routed| crate::recorded(&new, routed)).collect())
+}
+
+/// Records events as one statement, and gives the ids of those that are new.
+async fn record_part(connection: &mut PgConnection, events: &[&Routed]) -> Result<HashSet<Uuid>, sqlx::Error> {
     let deliveries = || events.iter().map(|routed| routed.event.delivery());
     let arrivals = || deliveries().map(|delivery| &delivery.arrival);
     let jobs = || events.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler)));
@@ -69,14 +88,12 @@ pub(super) async fn record(connection: &mut PgConnection, events: &[Routed]) -> 
         .bind(f64::from(DISPATCH_GRACE_SECONDS))
         .fetch_all(connection)
         .await?;
-
-    let new = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<Uuid>, _>>()?;
-    Ok(column(events, |routed| crate::recorded(&new, routed)))
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// One value of every event, as an array to bind.
-fn column<'a, T>(events: &'a [Routed], value: impl Fn(&'a Routed) -> T) -> Vec<T> {
-    events.iter().map(value).collect()
+fn column<'a, T>(events: &[&'a Routed], value: impl Fn(&'a Routed) -> T) -> Vec<T> {
+    events.iter().map(|routed| value(routed)).collect()
 }
 
 fn stored_headers(headers: &http::HeaderMap) -> Vec<u8> {

@@ -71,7 +71,9 @@ async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<
     let with = |wanted| events.iter().zip(&recorded).filter(move |(_, recorded)| **recorded == wanted);
     let new: Vec<_> = with(Recorded::New).map(|(routed, _)| routed).collect();
     let resent: Vec<_> = with(Recorded::Duplicate).map(|(routed, _)| routed).collect();
-    INSERT_EVENTS.execute(writer, &new, |routed, values| bind_event(routed, values)).await?;
+    for part in crate::in_statements(&new) {
+        INSERT_EVENTS.execute(writer, part, |routed, values| bind_event(routed, values)).await?;
+    }
     INSERT_RESENDS.execute(writer, &resent, |routed, values| bind_resend(routed, values)).await?;
 
     // The store's clock is this machine's.
