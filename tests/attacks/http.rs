@@ -116,7 +116,7 @@ fn case_33_a_path_leads_to_its_source_or_nowhere() {
         "/webhooks/../webhooks/stripe",
         "/webhooks/stripe/..",
         "/webhooks/stripe/../stripe",
-        "/webhooks/stripe/a/b",
+        "/webhooks/stripe/a/b/c",
         "/webhooks/%73tripe",
         "/webhooks/stripe%00",
         "/webhooks/stripe%0a",

@@ -90,7 +90,7 @@ impl Rejection {
             Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Refused(refusal, _) => status_of(refusal),
+            Self::Refused(refusal, _) => refusal.status(),
             Self::Overloaded | Self::Late | Self::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -124,15 +124,6 @@ impl Rejection {
             Self::Overloaded | Self::Late | Self::NotRecorded => Some(1),
             _ => None,
         }
-    }
-}
-
-/// The status that a refusal is answered with.
-pub fn status_of(refusal: &Refusal) -> StatusCode {
-    match refusal {
-        // What providers want to hear of a handshake that is not ours.
-        Refusal::WrongVerifyToken => StatusCode::FORBIDDEN,
-        _ => StatusCode::UNAUTHORIZED,
     }
 }
 

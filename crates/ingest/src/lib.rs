@@ -28,7 +28,6 @@ mod stages;
 mod trace;
 
 pub use address::AddressRange;
-pub use answer::status_of;
 pub use config::{Config, Rate, SourceLimits};
 pub use listener::{Ingest, Running, Table};
 pub use metrics::describe as describe_metrics;

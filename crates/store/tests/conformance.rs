@@ -138,7 +138,7 @@ async fn a_batch_too_large_for_one_statement_is_recorded_as_one(database: Databa
     let stored = store.latest_events(10).await.unwrap();
     assert_eq!(stored.len(), 4);
     for (routed, _) in events.iter().zip(&recorded).filter(|(_, recorded)| **recorded == Recorded::New) {
-        assert_eq!(store.event(routed.event.id()).await.unwrap().expect("it is there").body, routed.event.body());
+        assert_eq!(store.event(routed.event.id()).await.unwrap().expect("it is there").body, routed.event.body()[..]);
         assert_eq!(store.jobs_of(routed.event.id()).await.unwrap().len(), 1);
     }
 }

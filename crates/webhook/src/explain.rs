@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 
 use crate::{Proof, Proved, Provider, Refusal, Request, Secrets, json};
 
-/// Bodies beyond this size are not proved again and again to find out what happened to them.
-const BODY_MAX_BYTES: usize = 64 * 1024;
+/// Requests beyond this size are not proved again and again to find out what happened to them.
+const REQUEST_MAX_BYTES: usize = 64 * 1024;
 
 /// An endpoint to which the request could have been meant to go.
 pub struct Endpoint<'a> {
@@ -31,7 +31,7 @@ pub fn explain(
     known: &[&dyn Provider],
     now: OffsetDateTime,
 ) -> Option<String> {
-    let is_short = request.body.len() <= BODY_MAX_BYTES;
+    let is_short = size_bytes(request) <= REQUEST_MAX_BYTES;
     let others = if is_short { others } else { &[] };
     match refusal {
         Refusal::WrongSignature | Refusal::WrongToken | Refusal::UnprotectedBody(_) if is_short => {
@@ -44,6 +44,10 @@ pub fn explain(
         }
         _ => None,
     }
+}
+
+fn size_bytes(request: &Request) -> usize {
+    request.url.len() + request.body.len() + request.headers.values().map(|value| value.len()).sum::<usize>()
 }
 
 fn another_source(request: &Request, others: &[Endpoint<'_>], now: OffsetDateTime) -> Option<String> {

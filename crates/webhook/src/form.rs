@@ -9,9 +9,16 @@ pub fn pairs(form: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> 
 
 /// The value of a name that stands there once.
 pub fn value<'a>(form: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
-    let mut values = pairs(form).filter(|(found, _)| found == name);
-    let (_, value) = values.next()?;
-    values.next().is_none().then_some(value)
+    let mut found = form.split(|byte| *byte == b'&').filter(|pair| has_name(pair, name));
+    let (_, value) = pairs(found.next()?).next()?;
+    found.next().is_none().then_some(value)
+}
+
+/// Only what could be the name is decoded: a body can have millions of pairs.
+fn has_name(pair: &[u8], name: &str) -> bool {
+    let found = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+    let could_be = (name.len()..=3 * name.len()).contains(&found.len());
+    !pair.is_empty() && could_be && pairs(pair).next().is_some_and(|(found, _)| found == name)
 }
 
 /// What follows the question mark of a URL.
@@ -31,6 +38,9 @@ mod tests {
         assert_eq!(value(form, "a").as_deref(), Some("1+ 2"));
         assert_eq!(value(form, "empty").as_deref(), Some(""));
         assert_eq!((value(form, "b"), value(form, "c")), (None, None));
+        assert_eq!(value(b"&&%61%2e%C3%A9=+1&a", "a.\u{e9}").as_deref(), Some(" 1"));
+        assert_eq!((value(b"=x&a=1&%61=2", "").as_deref(), value(b"=x&a=1&%61=2", "a")), (Some("x"), None));
+        assert_eq!((value(b"", ""), value(b"&", "")), (None, None));
     }
 
     #[test]

@@ -64,7 +64,8 @@ fn without_token(request: &Request, token: &Secret) -> Request {
     let mut headers = request.headers.clone();
     for value in headers.values_mut() {
         if let Some(redacted) = value.to_str().ok().filter(|text| text.contains(token)) {
-            *value = HeaderValue::try_from(redacted.replace(token, REDACTED)).unwrap_or(HeaderValue::from_static(REDACTED));
+            *value =
+                HeaderValue::try_from(redacted.replace(token, REDACTED)).unwrap_or(HeaderValue::from_static(REDACTED));
         }
     }
     Request { url: request.url.replace(token, REDACTED), headers, ..request.clone() }
@@ -142,7 +143,10 @@ mod tests {
         let request = Request { method: Method::POST, url, headers, body: Bytes::from_static(b"s3cret") };
         let kept = without_token(&request, &Secret::new("s3cret").expect("not blank"));
         assert_eq!(kept.url, "https://hooks.example.com/webhooks/garmin/REDACTED/sleeps?a=REDACTED");
-        assert_eq!((&kept.headers["authorization"], &kept.headers["x-other"]), (&HeaderValue::from_static("Bearer REDACTED"), &HeaderValue::from_static("kept")));
+        assert_eq!(
+            (&kept.headers["authorization"], &kept.headers["x-other"]),
+            (&HeaderValue::from_static("Bearer REDACTED"), &HeaderValue::from_static("kept"))
+        );
         assert_eq!(kept.body, request.body, "the body is the provider's, byte for byte");
     }
 }

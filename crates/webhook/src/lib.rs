@@ -25,6 +25,7 @@ mod refusal;
 mod request;
 mod secret;
 pub mod signature;
+pub mod vectors;
 
 #[cfg(feature = "testing")]
 pub mod refusal_suite;

@@ -1,6 +1,6 @@
 //! Why a request is not taken for genuine.
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 use time::Duration;
 
 /// The reason of a refusal. It is for the operator, in the log and in `hookfast verify`; the sender learns only that it
@@ -76,6 +76,15 @@ impl Refusal {
             Self::Stale { .. } => "stale",
             Self::NoSecret => "no_secret",
             Self::NoSource => "no_source",
+        }
+    }
+
+    /// The status that the sender is answered with.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            // What providers want to hear of a handshake that is not ours.
+            Self::WrongVerifyToken => StatusCode::FORBIDDEN,
+            _ => StatusCode::UNAUTHORIZED,
         }
     }
 

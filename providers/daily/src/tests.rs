@@ -6,8 +6,6 @@ use serde_json::Value;
 use super::*;
 use sample::{KINDS, probe, sign};
 
-mod vectors;
-
 const URL: &str = "https://hooks.example.com/webhooks/daily";
 const NOW: i64 = 1_760_000_000;
 
@@ -275,4 +273,10 @@ proptest! {
             prop_assert!(!reading.dedupe_key.is_empty() && reading.body == body);
         }
     }
+}
+
+#[test]
+fn every_vector_agrees() {
+    let file = include_str!("../fixtures/vectors.json");
+    hookfast_webhook::vectors::assert_agreement(file, |config: &Config| Ok(Daily::new(config)));
 }

@@ -1,6 +1,5 @@
 use hookfast_webhook::{Genuine, Verified, refusal_suite, verify};
 use http::{HeaderMap, HeaderValue, Method};
-use serde_json::Value;
 
 use super::*;
 
@@ -258,54 +257,7 @@ fn a_sample_with_a_key_has_it_in_its_path_and_every_kind_is_distinct_by_serial()
 }
 
 #[test]
-fn every_vector_is_judged_and_read_as_it_says() {
-    let file: Value = serde_json::from_str(include_str!("../fixtures/vectors.json")).expect("JSON");
-    for vector in file["vectors"].as_array().expect("an array") {
-        let id = &vector["id"];
-        let config: Config = serde_json::from_value(vector["config"].clone()).expect("known settings");
-        let provider = Garmin::new(&config);
-        let held: Vec<_> = vector["secrets"].as_array().expect("an array").iter().filter_map(Value::as_str).collect();
-        let verdict = judge(&provider, vector_request(vector), &secrets(&held));
-        assert_eq!(verdict.is_ok(), vector["expect"] == "valid", "{id}: {verdict:?}");
-        let Ok(genuine) = verdict else { continue };
-        if let Some(status) = vector["expect_response"]["status"].as_u64() {
-            let answer = genuine.answer(&provider);
-            assert_eq!((u64::from(answer.status.as_u16()), answer.body.len()), (status, 0), "{id}");
-        }
-        let readings = genuine.readings(&provider).expect("readable");
-        let Some(items) = vector["extract"]["items"].as_array() else { continue };
-        assert_eq!(readings.len(), items.len(), "{id}");
-        for (reading, item) in readings.iter().zip(items) {
-            for (field, expected) in item.as_object().expect("an object") {
-                assert_eq!(&extracted(reading, field), expected, "{id}: {field}");
-            }
-        }
-    }
-}
-
-fn vector_request(vector: &Value) -> Request {
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
-    let headers = vector["headers"].as_array().expect("an array").iter().map(|pair| {
-        let name = HeaderName::try_from(text(&pair[0])).expect("a header name");
-        (name, HeaderValue::try_from(text(&pair[1])).expect("a header value"))
-    });
-    Request {
-        method: text(&vector["method"]).parse().expect("a method"),
-        url: text(&vector["url"]),
-        headers: headers.collect(),
-        body: text(&vector["body"]).into(),
-    }
-}
-
-fn extracted(reading: &Reading, field: &str) -> Value {
-    match field {
-        "event_id" => reading.event_id.clone().into(),
-        "event_type" => reading.event_type.clone().into(),
-        "account" => reading.account.clone().into(),
-        "occurred_at" => reading.occurred_at.map(OffsetDateTime::unix_timestamp).into(),
-        "object_id" => reading.object_id.clone().into(),
-        "delivery_id" => reading.delivery_id.clone().into(),
-        "ping" => reading.ping.into(),
-        other => panic!("the vectors have a new field: {other}"),
-    }
+fn every_vector_agrees() {
+    let file = include_str!("../fixtures/vectors.json");
+    hookfast_webhook::vectors::assert_agreement(file, |config: &Config| Ok(Garmin::new(config)));
 }

@@ -1,5 +1,3 @@
-mod vectors;
-
 use hookfast_webhook::{Secret, Verified, refusal_suite, verify};
 use http::HeaderValue;
 
@@ -197,4 +195,10 @@ fn what_has_no_single_event_is_unreadable_and_not_quoted() {
         let problem = read(body).expect_err("unreadable").to_string();
         assert!(!problem.contains("canary"), "{problem}");
     }
+}
+
+#[test]
+fn every_vector_agrees() {
+    let file = include_str!("../fixtures/vectors.json");
+    hookfast_webhook::vectors::assert_agreement(file, |config: &Config| Ok(Salla::new(config)));
 }

@@ -4,6 +4,9 @@ use hookfast_webhook::{Unreadable, json};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+/// Strava sends up to four. Each is copied and sorted, perhaps before anything was proved.
+const UPDATES_MAX: usize = 100;
+
 /// The members of `updates`, sorted; each value is written as JSON.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Updates(Vec<(String, String)>);
@@ -19,6 +22,9 @@ impl Updates {
         }
         let mut members = Vec::new();
         json::for_each_member(updates.as_bytes(), |name, take| {
+            if members.len() == UPDATES_MAX {
+                return Err("there are too many `updates`".into());
+            }
             members.push((name.to_owned(), canonical(take()?)));
             Ok(())
         })?;
@@ -80,6 +86,15 @@ mod tests {
                 assert_ne!(updates(one), updates(other), "{one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn there_is_an_end_to_the_number_of_updates() {
+        let of = |count: usize| {
+            let json = format!("{{{}\"a\":0}}", "\"a\":0,".repeat(count - 1));
+            Updates::of(serde_json::from_str(&json).ok())
+        };
+        assert!(of(UPDATES_MAX).is_ok() && of(UPDATES_MAX + 1).is_err());
     }
 
     #[test]

@@ -75,3 +75,9 @@ fn the_reason_for_unreadability_quotes_nothing_of_the_payload() {
     let problem = read(r#"{"id":{"canary":1},"type":"canary"}"#).expect_err("unreadable").to_string();
     assert!(problem.contains("`id`") && !problem.contains("canary"), "{problem}");
 }
+
+#[test]
+fn every_vector_agrees() {
+    let file = include_str!("../fixtures/vectors.json");
+    hookfast_webhook::vectors::assert_agreement(file, |config: &Config| Ok(Stripe::new(config)));
+}

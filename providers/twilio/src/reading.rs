@@ -124,20 +124,25 @@ fn from_object(body: &Bytes, object: &RawValue) -> Result<Reading, Unreadable> {
     let names = ["id", "type", "time", "data", "Sid", "EventType", "AccountSid"];
     let [id, event_type, time, data, sid, old_type, account] = json::members(object.get(), names)?;
     let (id, sid) = (json::scalar(id), json::scalar(sid));
+    let (account_of_data, object_of_data) = ids(data);
     let event_type = json::scalar(event_type).or_else(|| json::scalar(old_type)).unwrap_or_else(|| REQUEST.into());
     // A Sid is that of a thing, to which much can happen.
     let dedupe_key =
         id.clone().unwrap_or_else(|| format!("{REQUEST}:{}", signature::sha256_hex(object.get().as_bytes())));
     Ok(Reading {
         event_id: id.or_else(|| sid.clone()),
-        account: json::scalar(account).or_else(|| first_of(data, ["accountSid", "AccountSid", "account_sid"])),
+        account: json::scalar(account).or(account_of_data),
         occurred_at: moment::from_json(time),
-        object_id: first_of(data, ["messageSid", "MessageSid", "callSid", "CallSid"]).or(sid),
+        object_id: object_of_data.or(sid),
         ..Reading::new(dedupe_key, event_type, json::slice_of(body, object))
     })
 }
 
-/// The products write their names differently.
-fn first_of<const N: usize>(data: Option<&RawValue>, names: [&str; N]) -> Option<String> {
-    json::members(data?.get(), names).ok()?.into_iter().find_map(json::scalar)
+/// Whose event it is and what it is about. The products write their names differently.
+fn ids(data: Option<&RawValue>) -> (Option<String>, Option<String>) {
+    let names = ["accountSid", "AccountSid", "account_sid", "messageSid", "MessageSid", "callSid", "CallSid"];
+    let found = data.and_then(|data| json::members(data.get(), names).ok()).unwrap_or_default();
+    let (accounts, objects) = found.split_at(3);
+    let first = |values: &[Option<&RawValue>]| values.iter().copied().find_map(json::scalar);
+    (first(accounts), first(objects))
 }

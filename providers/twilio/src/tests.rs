@@ -1,7 +1,6 @@
 mod answers;
 mod proofs;
 mod readings;
-mod vectors;
 
 use hookfast_webhook::{Secret, Verified, verify};
 use http::{HeaderMap, HeaderValue};
@@ -46,4 +45,10 @@ fn order<'a>(kind: &'a str, key: &'a Secret) -> SampleOrder<'a> {
 
 fn set(request: &mut Request, name: HeaderName, value: &str) {
     request.headers.insert(name, HeaderValue::try_from(value).expect("legal"));
+}
+
+#[test]
+fn every_vector_agrees() {
+    let file = include_str!("../fixtures/vectors.json");
+    hookfast_webhook::vectors::assert_agreement(file, |config: &Config| Ok(Twilio::new(config)));
 }

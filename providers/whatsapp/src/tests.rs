@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::*;
 
 mod reading;
-mod vectors;
 
 const URL: &str = "https://hooks.example.com/webhooks/whatsapp";
 
@@ -185,4 +184,10 @@ proptest! {
         let _ = provider().read(&request);
         prop_assert!(verify(&provider(), request, &secrets(&["secret"]), OffsetDateTime::UNIX_EPOCH).is_err());
     }
+}
+
+#[test]
+fn every_vector_agrees() {
+    let file = include_str!("../fixtures/vectors.json");
+    hookfast_webhook::vectors::assert_agreement(file, |config: &Config| WhatsApp::new(config));
 }

@@ -3,6 +3,7 @@
 //! All of them are tried at a tenth of their size. The worst for each provider are then measured whole, and at half their
 //! size: what takes much more than twice as long for twice the size would be a way to stop us.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,10 @@ const MAX: Duration = Duration::from_millis(500);
 const GROWTH_MAX: f64 = 3.0;
 const MEASURABLE: Duration = Duration::from_millis(20);
 
-/// How many of the worst are measured whole, and how often.
+/// How many of the worst are measured whole, how often, and how often before something is called wrong.
 const WORST: usize = 3;
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
+const ROUNDS_MAX: usize = 12;
 
 /// Stands in a sample's body for what will be put there.
 const HOLE: &str = "@hostile@";
@@ -75,8 +77,13 @@ pub(crate) fn run(arguments: &HostileArguments) -> anyhow::Result<bool> {
     for target in wanted {
         let kinds = kinds(target)?;
         eprintln!("{}: {} kinds of requests", target.label(), kinds.len());
-        for (name, step) in STEPS {
-            found.push(worst(target, &kinds, name, |request| spend(step, target, &targets, request)));
+        let spend = |step, request: &Arc<Request>| spend(step, target, &targets, request);
+        let mut tried: Vec<_> = kinds.iter().map(|kind| (kind, try_small(kind, spend))).collect();
+        for (index, (name, step)) in STEPS.into_iter().enumerate() {
+            tried.sort_by_key(|(_, spent)| Reverse(spent[index]));
+            let worst = tried.iter().take(WORST).map(|(kind, _)| measure(kind, |request| spend(step, request)));
+            let worst = worst.max_by_key(|measured| (measured.is_wrong(), measured.whole));
+            found.extend(worst.map(|measured| measured.named(target, name)));
         }
     }
     print(&found, arguments.json);
@@ -111,23 +118,51 @@ fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-fn worst(target: &Target, kinds: &[Kind], step: &'static str, spend: impl Fn(&Arc<Request>) -> Duration) -> Worst {
-    let mut tried: Vec<_> = kinds.iter().map(|kind| (spend(&Arc::new((kind.make)(BODY_BYTES / 10))), kind)).collect();
-    tried.sort_by_key(|(spent, _)| std::cmp::Reverse(*spent));
-    let measure = |kind: &Kind, size| {
-        let request = Arc::new((kind.make)(size));
-        (0..ROUNDS).map(|_| spend(&request)).min().unwrap_or_default()
-    };
-    let measured = tried.iter().take(WORST).map(|(_, kind)| {
-        let (half, whole) = (measure(kind, BODY_BYTES / 2), measure(kind, BODY_BYTES));
-        let growth = whole.as_secs_f64() / half.as_secs_f64().max(1e-9);
-        let is_wrong = whole > MAX || (whole > MEASURABLE && growth > GROWTH_MAX);
-        (whole, growth, is_wrong, kind)
-    });
-    let (whole, growth, is_wrong, kind) =
-        measured.max_by_key(|(whole, _, is_wrong, _)| (*is_wrong, *whole)).expect("there are kinds of requests");
-    let milliseconds = whole.as_secs_f64() * 1000.0;
-    Worst { provider: target.label(), step, kind: kind.label.clone(), milliseconds, growth, is_wrong }
+fn try_small(kind: &Kind, spend: impl Fn(Step, &Arc<Request>) -> Duration) -> [Duration; STEPS.len()] {
+    let request = Arc::new((kind.make)(BODY_BYTES / 10));
+    STEPS.map(|(_, step)| spend(step, &request))
+}
+
+/// The least of several rounds, in which both sizes take turns: others use the machine too.
+fn measure(kind: &Kind, spend: impl Fn(&Arc<Request>) -> Duration) -> Measured<'_> {
+    let sizes = [BODY_BYTES / 2, BODY_BYTES].map(|size| Arc::new((kind.make)(size)));
+    let mut measured = Measured { kind, half: Duration::MAX, whole: Duration::MAX };
+    for round in 0..ROUNDS_MAX {
+        let [half, whole] = sizes.each_ref().map(&spend);
+        measured = Measured { kind, half: measured.half.min(half), whole: measured.whole.min(whole) };
+        if round + 1 >= ROUNDS && !measured.is_wrong() {
+            break;
+        }
+    }
+    measured
+}
+
+/// How long a kind of request takes, and half of it.
+struct Measured<'a> {
+    kind: &'a Kind,
+    half: Duration,
+    whole: Duration,
+}
+
+impl Measured<'_> {
+    fn growth(&self) -> f64 {
+        self.whole.as_secs_f64() / self.half.as_secs_f64().max(1e-9)
+    }
+
+    fn is_wrong(&self) -> bool {
+        self.whole > MAX || (self.whole > MEASURABLE && self.growth() > GROWTH_MAX)
+    }
+
+    fn named(&self, target: &Target, step: &'static str) -> Worst {
+        Worst {
+            provider: target.label(),
+            step,
+            kind: self.kind.label.clone(),
+            milliseconds: self.whole.as_secs_f64() * 1000.0,
+            growth: self.growth(),
+            is_wrong: self.is_wrong(),
+        }
+    }
 }
 
 fn print(found: &[Worst], as_json: bool) {
@@ -196,8 +231,11 @@ fn add_queries(kinds: &mut Vec<Kind>, sample: &Request) {
     }
 }
 
+/// Text of a certain size, or a piece of a certain number.
+type Fill = fn(usize) -> String;
+
 /// Pairs of forms; the number makes them differ.
-const FORMS: [(&str, fn(usize) -> String); 7] = [
+const FORMS: [(&str, Fill); 7] = [
     ("a&", |_| "a&".into()),
     ("a=1&", |_| "a=1&".into()),
     ("=&", |_| "=&".into()),
@@ -213,7 +251,7 @@ fn many(count: usize, piece: impl Fn(usize) -> String) -> String {
 
 /// Pieces until there are about so many bytes.
 fn filled(size: usize, piece: impl Fn(usize) -> String) -> String {
-    many(size / piece(0).len().max(1), piece)
+    many(size / piece(1).len(), piece)
 }
 
 fn add_bodies(kinds: &mut Vec<Kind>, sample: &Request) {
@@ -236,7 +274,7 @@ fn add_bodies(kinds: &mut Vec<Kind>, sample: &Request) {
 }
 
 /// JSON of about the wanted size.
-const FRAGMENTS: [(&str, fn(usize) -> String); 9] = [
+const FRAGMENTS: [(&str, Fill); 9] = [
     ("plain text", |size| format!("\"{}\"", "x".repeat(size))),
     ("text of escapes", |size| format!("\"{}\"", "\\u00e9".repeat(size / 6))),
     ("a long number", |size| "7".repeat(size)),
@@ -264,7 +302,10 @@ fn add_grown(kinds: &mut Vec<Kind>, sample: &Request) {
                 body: holed.replace(&json!(HOLE).to_string(), &fragment(size)).into(),
                 ..sample.clone()
             };
-            kinds.push(Kind { label: format!("{path} is {label}"), make: Box::new(make) });
+            kinds.push(Kind {
+                label: format!("{} is {label}", if path.is_empty() { "body" } else { &path }),
+                make: Box::new(make),
+            });
         };
         for (label, fragment) in FRAGMENTS {
             add(label, Box::new(fragment));
