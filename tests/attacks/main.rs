@@ -9,6 +9,7 @@ mod framing;
 mod http;
 mod logs;
 mod payload;
+mod providers;
 mod proxy;
 mod replay;
 mod resources;
