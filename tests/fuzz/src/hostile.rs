@@ -1,7 +1,7 @@
 //! The worst requests that somebody could make up, and how long they take.
 //!
-//! All of them are tried at a tenth of their size. The worst for each provider are then measured whole, and at half their
-//! size: what takes much more than twice as long for twice the size would be a way to stop us.
+//! All of them are tried at a tenth of their size. The worst for each provider are then measured whole, and at half
+//! their size: what takes much more than twice as long for twice the size would be a way to stop us.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,12 +16,14 @@ use serde_json::{Value, json};
 use crate::HostileArguments;
 use crate::target::{self, Target, now};
 
-/// The largest body; headers and queries are shorter, see [`HEADER_PART`] and [`QUERY_PART`].
+/// How long requests are, by what is long about them. A parameter of a query has ten bytes.
 const BODY_BYTES: usize = 10_000_000;
-/// A header has a tenth of that.
-const HEADER_PART: usize = 10;
-/// A query has a parameter for each hundred bytes of that.
-const QUERY_PART: usize = 100;
+const HEADER_BYTES: usize = 1_000_000;
+const QUERY_BYTES: usize = 1_000_000;
+const PARAMETER_BYTES: usize = 10;
+
+/// Longer requests are not explained.
+const EXPLAINED_BYTES: usize = 60_000;
 
 /// What takes longer is marked.
 const MARKED: Duration = Duration::from_millis(50);
@@ -32,8 +34,8 @@ const GROWTH_MAX: f64 = 3.0;
 const MEASURABLE: Duration = Duration::from_millis(20);
 
 /// How many of the worst are measured whole, how often, and how often before something is called wrong.
-const WORST: usize = 3;
-const ROUNDS: usize = 3;
+const WORST: usize = 2;
+const ROUNDS: usize = 2;
 const ROUNDS_MAX: usize = 12;
 
 /// Stands in a sample's body for what will be put there.
@@ -42,6 +44,7 @@ const HOLE: &str = "@hostile@";
 /// A kind of request that can have any size.
 struct Kind {
     label: String,
+    bytes: usize,
     make: Box<dyn Fn(usize) -> Request>,
 }
 
@@ -51,6 +54,12 @@ enum Step {
     Verify,
     Read,
     Explain,
+}
+
+impl Kind {
+    fn size(&self, step: Step) -> usize {
+        if matches!(step, Step::Explain) { EXPLAINED_BYTES } else { self.bytes }
+    }
 }
 
 const STEPS: [(&str, Step); 3] = [("verify", Step::Verify), ("read", Step::Read), ("explain", Step::Explain)];
@@ -81,7 +90,10 @@ pub(crate) fn run(arguments: &HostileArguments) -> anyhow::Result<bool> {
         let mut tried: Vec<_> = kinds.iter().map(|kind| (kind, try_small(kind, spend))).collect();
         for (index, (name, step)) in STEPS.into_iter().enumerate() {
             tried.sort_by_key(|(_, spent)| Reverse(spent[index]));
-            let worst = tried.iter().take(WORST).map(|(kind, _)| measure(kind, |request| spend(step, request)));
+            let worst = tried
+                .iter()
+                .take(WORST)
+                .map(|(kind, _)| measure(kind, kind.size(step), |request| spend(step, request)));
             let worst = worst.max_by_key(|measured| (measured.is_wrong(), measured.whole));
             found.extend(worst.map(|measured| measured.named(target, name)));
         }
@@ -119,13 +131,14 @@ fn time(work: impl FnOnce()) -> Duration {
 }
 
 fn try_small(kind: &Kind, spend: impl Fn(Step, &Arc<Request>) -> Duration) -> [Duration; STEPS.len()] {
-    let request = Arc::new((kind.make)(BODY_BYTES / 10));
-    STEPS.map(|(_, step)| spend(step, &request))
+    let request = Arc::new((kind.make)(kind.bytes / 10));
+    let short = Arc::new((kind.make)(EXPLAINED_BYTES));
+    STEPS.map(|(_, step)| spend(step, if matches!(step, Step::Explain) { &short } else { &request }))
 }
 
 /// The least of several rounds, in which both sizes take turns: others use the machine too.
-fn measure(kind: &Kind, spend: impl Fn(&Arc<Request>) -> Duration) -> Measured<'_> {
-    let sizes = [BODY_BYTES / 2, BODY_BYTES].map(|size| Arc::new((kind.make)(size)));
+fn measure(kind: &Kind, size: usize, spend: impl Fn(&Arc<Request>) -> Duration) -> Measured<'_> {
+    let sizes = [size / 2, size].map(|size| Arc::new((kind.make)(size)));
     let mut measured = Measured { kind, half: Duration::MAX, whole: Duration::MAX };
     for round in 0..ROUNDS_MAX {
         let [half, whole] = sizes.each_ref().map(&spend);
@@ -205,9 +218,10 @@ fn add_headers(kinds: &mut Vec<Kind>, target: &Target, sample: &Request) {
                 let before = before.unwrap_or_default();
                 kinds.push(Kind {
                     label: format!("header {name}: {}{piece:?}…", if whole { "sample, " } else { "" }),
+                    bytes: HEADER_BYTES,
                     make: Box::new(move |size| {
                         let mut request = sample.clone();
-                        let value = [&before[..], piece.repeat(size / HEADER_PART / piece.len()).as_bytes()].concat();
+                        let value = [&before[..], piece.repeat(size / piece.len()).as_bytes()].concat();
                         request.headers.insert(&name, HeaderValue::from_bytes(&value).expect("plain text"));
                         request
                     }),
@@ -222,9 +236,10 @@ fn add_queries(kinds: &mut Vec<Kind>, sample: &Request) {
         let sample = sample.clone();
         kinds.push(Kind {
             label: format!("{} with a query of many {label}", sample.method),
+            bytes: QUERY_BYTES,
             make: Box::new(move |size| {
                 let separator = if sample.url.contains('?') { '&' } else { '?' };
-                let query = many(size / QUERY_PART, piece);
+                let query = many(size / PARAMETER_BYTES, piece);
                 Request { url: format!("{}{separator}{query}", sample.url), ..sample.clone() }
             }),
         });
@@ -258,7 +273,7 @@ fn add_bodies(kinds: &mut Vec<Kind>, sample: &Request) {
     let mut add = |label: String, make: Box<dyn Fn(usize) -> String>| {
         let sample = sample.clone();
         let make = Box::new(move |size| Request { body: make(size).into(), ..sample.clone() });
-        kinds.push(Kind { label, make });
+        kinds.push(Kind { label, bytes: BODY_BYTES, make });
     };
     for (label, piece) in FORMS {
         add(format!("form of {label}"), Box::new(move |size| filled(size, piece)));
@@ -304,6 +319,7 @@ fn add_grown(kinds: &mut Vec<Kind>, sample: &Request) {
             };
             kinds.push(Kind {
                 label: format!("{} is {label}", if path.is_empty() { "body" } else { &path }),
+                bytes: BODY_BYTES,
                 make: Box::new(make),
             });
         };

@@ -1,5 +1,5 @@
-//! Signing what was changed, as the provider would, and knowing what a signature covers. Written apart from the providers'
-//! own code, so that a mistake there is not repeated here.
+//! Signing what was changed, as the provider would, and knowing what a signature covers. Written apart from the
+//! providers' own code, so that a mistake there is not repeated here.
 
 use std::fs;
 

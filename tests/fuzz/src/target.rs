@@ -32,10 +32,10 @@ impl Target {
         Ok(Self { name: name.into(), config, provider, secrets, key })
     }
 
-    /// A source for which we can sign.
-    fn with_own_key(name: &str, config: Map<String, Value>) -> anyhow::Result<Self> {
+    /// A source for which we can sign. No two have the same key, so that nothing is genuine for two of them.
+    fn with_own_key(name: &str, config: Map<String, Value>, number: u8) -> anyhow::Result<Self> {
         let provider = build(name, &config)?;
-        let keys = provider.key_pair(&[7; 32]);
+        let keys = provider.key_pair(&[number; 32]);
         let secrets = Secrets::new(vec![keys.verifying]);
         Ok(Self { name: name.into(), config, provider, secrets, key: Some(keys.signing) })
     }
@@ -84,7 +84,10 @@ pub(crate) fn all() -> anyhow::Result<Vec<Target>> {
     let described = EMBEDDED.iter().map(|description| (description.name.as_str(), json!({})));
     code.into_iter()
         .chain(described)
-        .map(|(name, config)| Target::with_own_key(name, config.as_object().cloned().unwrap_or_default()))
+        .zip(1..)
+        .map(|((name, config), number)| {
+            Target::with_own_key(name, config.as_object().cloned().unwrap_or_default(), number)
+        })
         .collect()
 }
 
