@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_harness::fresh_database;
+use hookfast_harness::{fresh_database, warm_up_shared_server};
 use serde::Serialize;
 
 use crate::IngestArguments;
@@ -65,6 +65,10 @@ fn setups(arguments: &IngestArguments) -> anyhow::Result<Vec<Setup>> {
         setups.push(Setup { name, server, turns: vec![], latencies: vec![], cpu_time: Duration::ZERO });
     };
     add("floor", Server::floor()?);
+    if wanted("postgres") || wanted("postgres-one-insert") {
+        eprintln!("warming up the Postgres server");
+        warm_up_shared_server();
+    }
     if wanted("sqlite") {
         add("sqlite", Server::hookfast(None, "", "")?);
     }

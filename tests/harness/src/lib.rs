@@ -17,7 +17,7 @@ pub use client::{Answer, Client, eventually};
 pub use database::Hold;
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
-pub use postgres::{Frozen, PrivatePostgres, fresh_database};
+pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
 pub use process::{Signal, signal};
 pub use setup::{Database, Setup};
 pub use stripe::{SECRET, post, sample, sample_at, signed};

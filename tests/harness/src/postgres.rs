@@ -117,6 +117,18 @@ pub fn fresh_database() -> String {
     new_database(&server)
 }
 
+/// Lets the shared server write until it uses its WAL files again, as one does that has run for a while. Making a new one
+/// costs 16 MB of zeros and an fsync, for which all commits wait.
+pub fn warm_up_shared_server() {
+    let server = std::env::var(SERVER_VARIABLE).expect("there is a shared server");
+    for _ in 0..2 {
+        let rows = "SELECT number, repeat('x', 1000) FROM generate_series(1, 600000) AS number";
+        for statement in [&format!("CREATE TABLE warm_up AS {rows}"), "DROP TABLE warm_up", "CHECKPOINT"] {
+            psql(&server, statement).expect("the server works");
+        }
+    }
+}
+
 fn new_database(server: &str) -> String {
     let name = format!("t_{}", uuid::Uuid::now_v7().simple());
     psql(server, &format!("CREATE DATABASE {name}")).expect("a database is created");
