@@ -9,11 +9,15 @@ use sqlx::sqlite::SqliteConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::rows::{ManyRows, Values};
+use super::rows::{ManyRows, ROWS_MAX, Together, Values};
 use crate::{DISPATCH_GRACE_SECONDS, Recorded, Routed, headers};
 
 // OR ROLLBACK, because without it SQLite keeps a copy of every page that a statement changes, to be able to undo just
 // this statement; we undo the whole batch.
+
+static TAKE_NEW_KEYS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new("INSERT OR ROLLBACK INTO dedupe_keys (source, dedupe_key, event_id) SELECT * FROM {rows}", 3)
+});
 
 static TAKE_KEYS: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
@@ -53,6 +57,41 @@ static INSERT_RESENDS: LazyLock<ManyRows> = LazyLock::new(|| {
 });
 
 pub(super) async fn record(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
+    if let Some(batch) = all_new(events) {
+        match batch.execute(writer).await {
+            Ok(()) => return Ok(vec![Recorded::New; events.len()]),
+            Err(error) => {
+                // If this fails, there was no transaction left to end.
+                let _ = sqlx::query("ROLLBACK").execute(&mut *writer).await;
+                if !error.as_database_error().is_some_and(|error| error.is_unique_violation()) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    record_asking(writer, events).await
+}
+
+/// The whole batch as one text, for the case that every event in it is new. It fails as a whole if one is not.
+///
+/// sqlx hands each text to SQLite's thread and waits for it: five of them cost as much as writing the rows.
+fn all_new(events: &[Routed]) -> Option<Together> {
+    let all: Vec<_> = events.iter().collect();
+    let jobs = jobs_of(&all);
+    let fits = events.len() <= ROWS_MAX && jobs.len() <= ROWS_MAX && crate::in_statements(&all).nth(1).is_none();
+    fits.then(|| {
+        let due_at = due_at();
+        Together::default()
+            .then("BEGIN IMMEDIATE")
+            .then_rows(&TAKE_NEW_KEYS, events, bind_key)
+            .then_rows(&INSERT_EVENTS, events, bind_event)
+            .then_rows(&INSERT_JOBS, &jobs, |job, values| bind_job(job, due_at, values))
+            .then("COMMIT")
+    })
+}
+
+/// Records a batch of which some events may have been there before.
+async fn record_asking(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
     // IMMEDIATE, because a transaction that begins with reading cannot wait for another writer.
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *writer).await?;
     let recorded = match insert(writer, events).await {
@@ -76,15 +115,20 @@ async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<
     }
     INSERT_RESENDS.execute(writer, &resent, |routed, values| bind_resend(routed, values)).await?;
 
-    // The store's clock is this machine's.
-    let due_at = micros(OffsetDateTime::now_utc()) + i64::from(DISPATCH_GRACE_SECONDS) * 1_000_000;
-    let jobs = new.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler)));
-    let jobs: Vec<_> = jobs.collect();
-    let bind_job = |(event_id, handler): &(EventId, &HandlerName), values: &mut Values| {
-        values.add(event_id.0).add(handler.as_str()).add(due_at);
-    };
-    INSERT_JOBS.execute(writer, &jobs, bind_job).await?;
+    let due_at = due_at();
+    INSERT_JOBS.execute(writer, &jobs_of(&new), |job, values| bind_job(job, due_at, values)).await?;
     Ok(recorded)
+}
+
+type Job<'a> = (EventId, &'a HandlerName);
+
+fn jobs_of<'a>(events: &[&'a Routed]) -> Vec<Job<'a>> {
+    events.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler))).collect()
+}
+
+/// When somebody should look at new jobs. The store's clock is this machine's.
+fn due_at() -> i64 {
+    micros(OffsetDateTime::now_utc()) + i64::from(DISPATCH_GRACE_SECONDS) * 1_000_000
 }
 
 /// Takes the keys that are free. Mostly all are, and then it need not be asked which.
@@ -101,6 +145,10 @@ async fn take_keys(writer: &mut SqliteConnection, events: &[Routed]) -> Result<V
 fn bind_key(routed: &Routed, values: &mut Values) {
     let event = &routed.event;
     values.add(event.delivery().arrival.source.as_str()).add(event.dedupe_key().as_str()).add(event.id().0);
+}
+
+fn bind_job((event_id, handler): &Job<'_>, due_at: i64, values: &mut Values) {
+    values.add(event_id.0).add(handler.as_str()).add(due_at);
 }
 
 fn bind_event(routed: &Routed, values: &mut Values) {

@@ -5,15 +5,56 @@
 //! larger one, and rows that stay unbound are NULL and skipped.
 
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{Arguments, Encode, Error, Sqlite, Type};
+use sqlx::{Arguments, AssertSqlSafe, Encode, Error, Sqlite, Type};
 
 /// For how many rows there are statements.
-const SIZES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const SIZES: [usize; 14] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256];
+
+/// The most rows of one statement.
+pub(super) const ROWS_MAX: usize = SIZES[SIZES.len() - 1];
 
 /// A statement about rows, in every size.
 pub(super) struct ManyRows {
     columns: usize,
     statements: [&'static str; SIZES.len()],
+}
+
+/// Several statements that go to SQLite's thread as one text with one list of values.
+#[derive(Default)]
+pub(super) struct Together {
+    text: String,
+    values: Values,
+}
+
+impl Together {
+    /// Adds a statement without values.
+    pub(super) fn then(mut self, statement: &str) -> Self {
+        self.text += statement;
+        self.text += ";\n";
+        self
+    }
+
+    /// Adds a statement about rows, of which there are at most [`ROWS_MAX`].
+    pub(super) fn then_rows<T>(self, statement: &ManyRows, rows: &[T], bind: impl Fn(&T, &mut Values)) -> Self {
+        if rows.is_empty() {
+            return self;
+        }
+        let (text, size) = statement.of_size(rows.len());
+        let mut together = self.then(text);
+        together.values.arguments.reserve(size * statement.columns, 0);
+        rows.iter().for_each(|row| bind(row, &mut together.values));
+        // The values of the next statement follow, so that these must be complete.
+        for _ in 0..(size - rows.len()) * statement.columns {
+            together.values.add(None::<i64>);
+        }
+        together
+    }
+
+    /// Runs all of them; the first that fails is the last that is tried.
+    pub(super) async fn execute(self, connection: &mut SqliteConnection) -> Result<(), Error> {
+        let arguments = self.values.into_arguments()?;
+        sqlx::query_with(AssertSqlSafe(self.text), arguments).execute(connection).await.map(|_| ())
+    }
 }
 
 impl ManyRows {
@@ -38,7 +79,7 @@ impl ManyRows {
         bind: impl Fn(&T, &mut Values),
     ) -> Result<u64, Error> {
         let mut changed = 0;
-        for chunk in rows.chunks(SIZES[SIZES.len() - 1]) {
+        for chunk in rows.chunks(ROWS_MAX) {
             let (statement, values) = self.prepare(chunk, &bind)?;
             changed += sqlx::query_with(statement, values).execute(&mut *connection).await?.rows_affected();
         }
@@ -53,7 +94,7 @@ impl ManyRows {
         bind: impl Fn(&T, &mut Values),
     ) -> Result<Vec<SqliteRow>, Error> {
         let mut returned = Vec::new();
-        for chunk in rows.chunks(SIZES[SIZES.len() - 1]) {
+        for chunk in rows.chunks(ROWS_MAX) {
             let (statement, values) = self.prepare(chunk, &bind)?;
             returned.extend(sqlx::query_with(statement, values).fetch_all(&mut *connection).await?);
         }
@@ -65,24 +106,34 @@ impl ManyRows {
         rows: &[T],
         bind: &impl Fn(&T, &mut Values),
     ) -> Result<(&'static str, SqliteArguments), Error> {
-        let mut values = Values { arguments: SqliteArguments::default(), error: None };
+        let mut values = Values::default();
         values.arguments.reserve(rows.len() * self.columns, 0);
         rows.iter().for_each(|row| bind(row, &mut values));
-        let fitting = SIZES.iter().position(|size| *size >= rows.len()).expect("chunks are no longer than the largest");
-        match values.error {
-            None => Ok((self.statements[fitting], values.arguments)),
-            Some(error) => Err(error),
-        }
+        Ok((self.of_size(rows.len()).0, values.into_arguments()?))
+    }
+
+    /// The statement for so many rows, and for how many rows it is.
+    fn of_size(&self, rows: usize) -> (&'static str, usize) {
+        let fitting = SIZES.iter().position(|size| *size >= rows).expect("there are no more rows than the most");
+        (self.statements[fitting], SIZES[fitting])
     }
 }
 
 /// The values of rows, one after the other.
+#[derive(Default)]
 pub(super) struct Values {
     arguments: SqliteArguments,
     error: Option<Error>,
 }
 
 impl Values {
+    fn into_arguments(self) -> Result<SqliteArguments, Error> {
+        match self.error {
+            None => Ok(self.arguments),
+            Some(error) => Err(error),
+        }
+    }
+
     /// Adds the value of the next column.
     pub(super) fn add<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(&mut self, value: T) -> &mut Self {
         if let Err(error) = self.arguments.add(value) {
