@@ -132,3 +132,32 @@ fn case_16_a_challenge_is_answered_with_its_token_and_nothing_else() {
     );
     assert_unharmed(&gateway);
 }
+
+/// A few steps of a random walk through each provider's requests, against the real binary; `tests/run fuzz` goes much
+/// further, without one.
+#[test]
+fn case_18_garbled_requests_of_any_provider_are_refused() {
+    let gateway = setup().without_config().start();
+    let mut random = 18_u64;
+    let mut next = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    for description in EMBEDDED.iter() {
+        let genuine = sample(&described(&description.name), 2);
+        for _ in 0..10 {
+            let mut garbled = genuine.clone();
+            let mut body = garbled.body.to_vec();
+            for _ in 0..=next(8) {
+                let place = next(body.len());
+                body[place] = next(256) as u8;
+            }
+            garbled.body = body.into();
+            let status = gateway.client().send(&garbled).unwrap().status;
+            assert_eq!(status, 401, "{}", description.name);
+        }
+    }
+    assert_eq!(gateway.events().len(), 0);
+    let live = gateway.client().raw(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    assert_eq!(live.status, 200);
+}

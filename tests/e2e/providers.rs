@@ -169,7 +169,7 @@ fn the_log_leads_from_a_refusal_to_its_fix() {
     assert!(gateway.log().contains("it is signed for the source `stripe` and its secret"), "{}", gateway.log());
 
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    let headers = "svix-id: m\r\nsvix-timestamp: 1\r\nsvix-signature: v1,x\r\nwebhook-id: m\r\nwebhook-timestamp: 1\r\nwebhook-signature: v1,x\r\n";
+    let headers = "webhook-id: m\r\nwebhook-timestamp: 1\r\nwebhook-signature: v1,x\r\n";
     assert_eq!(post(&gateway, "/webhooks/stripe-eu", headers, "{}").status, 401);
     let words = "it has the headers of `standardwebhooks`, but this source is of `stripe`";
     assert!(gateway.log().contains(words), "{}", gateway.log());
@@ -213,10 +213,12 @@ fn a_broken_file_of_the_catalog_is_said_with_its_line() {
         ("{body}", "{boddy}", "`boddy` is no place"),
     ] {
         assert!(ACME.contains(from), "{from}");
-        let folder = with_own_provider(&ACME.replacen(from, to, 1), "");
+        let source = "[sources.acme]\nprovider = \"acme\"\nsecrets = [\"acme_YWNtZQ==\"]\n";
+        let folder = with_own_provider(&ACME.replacen(from, to, 1), source);
         let ended = Ended::of(hookfast(BINARY, folder.path()).args(["config", "check"]));
         assert_eq!(ended.code, 2, "{from}");
         assert!(ended.errors.contains("acme.toml") && ended.errors.contains(words), "{ended:?}");
+        assert_eq!(ended.errors.lines().count(), 1, "that there is no acme follows from it: {ended:?}");
     }
     let folder = with_own_provider(&format!("\n\n{ACME}\ncolour = 1\n"), "");
     let ended = Ended::of(hookfast(BINARY, folder.path()).args(["config", "check"]));

@@ -82,7 +82,7 @@ fn stale_requests_are_refused_where_the_time_is_signed() {
         assert_eq!(ended.json()["answers"]["401"], 1, "{name}: {ended:?}");
     }
     assert_eq!(gateway.events().len(), 0);
-    assert!(gateway.log().contains("24 hours old"));
+    assert!(gateway.log().contains("is 24 hours off"));
 }
 
 #[test]

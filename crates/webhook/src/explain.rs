@@ -181,13 +181,17 @@ fn print_string(string: &str, slashes: bool, ascii: bool, out: &mut String) {
 }
 
 fn another_provider(request: &Request, endpoint: &Endpoint<'_>, known: &[&dyn Provider]) -> Option<String> {
-    let has_headers_of = |provider: &&&dyn Provider| {
-        let headers = provider.proof_headers();
-        provider.name() != endpoint.provider.name()
-            && headers.iter().any(|name| *name != header::AUTHORIZATION)
-            && headers.iter().all(|name| request.headers.contains_key(name))
+    // Some providers have two families of headers, so not all need be there.
+    let recognised = |provider: &dyn Provider| {
+        let headers = provider.proof_headers().iter().filter(|name| **name != header::AUTHORIZATION);
+        headers.filter(|name| request.headers.contains_key(*name)).count()
     };
-    let provider = known.iter().find(has_headers_of)?;
+    let others = known.iter().filter(|provider| provider.name() != endpoint.provider.name());
+    // The first of those with the most.
+    let provider = others.rev().max_by_key(|provider| recognised(**provider))?;
+    if recognised(*provider) == 0 {
+        return None;
+    }
     Some(format!(
         "it has the headers of `{}`, but this source is of `{}`: change `provider`, or the URL at the provider",
         provider.name(),

@@ -106,23 +106,21 @@ impl Refusal {
 }
 
 fn stale(age: Duration, tolerance: Duration) -> String {
-    let tolerance = in_words(tolerance);
-    let (off, replay) = if age.is_negative() { ("in the future", "") } else { ("old", "a replay, or ") };
+    let (seconds, tolerance) = (age.whole_seconds().unsigned_abs(), tolerance.whole_seconds());
+    let (when, replay) = if age.is_negative() { ("in the future", "") } else { ("old", "a replay, or ") };
     format!(
-        "the signature is good but {} {off}, and only {tolerance} are allowed: {replay}the sender's clock or this \
-         machine's is {} off",
-        in_words(age),
-        in_words(age)
+        "the signature is good but {seconds} s {when}, and only {tolerance} s are allowed: {replay}the sender's clock or \
+         this machine's is {} off",
+        roughly(seconds)
     )
 }
 
-/// Exact where seconds matter, and short where they do not.
-fn in_words(duration: Duration) -> String {
-    match duration.whole_seconds().unsigned_abs() {
-        seconds @ 0..=599 => format!("{seconds} s"),
-        seconds @ 600..=7199 => format!("{} minutes", seconds / 60),
-        seconds @ 7200..=172_799 => format!("{} hours", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
+fn roughly(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} minutes", seconds / 60),
+        7200..=172_799 => format!("{} hours", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -134,8 +132,12 @@ mod tests {
     fn a_stale_signature_says_which_way_and_how_far_the_clocks_are_off() {
         let words = |age| Refusal::Stale { age, tolerance: Duration::seconds(300) }.to_string();
         assert!(words(Duration::seconds(301)).contains("301 s old, and only 300 s are allowed"));
-        assert!(words(Duration::minutes(11)).contains("clock or this machine's is 11 minutes off"));
-        assert!(words(-Duration::hours(3)).contains("3 hours in the future"));
-        assert!(words(Duration::seconds(i64::MIN)).contains("days in the future"));
+        assert!(
+            words(Duration::minutes(8)).contains("a replay, or the sender's clock or this machine's is 8 minutes off")
+        );
+        assert!(
+            words(-Duration::hours(3)).contains("10800 s in the future") && !words(-Duration::HOUR).contains("replay")
+        );
+        assert!(words(Duration::seconds(i64::MIN)).contains("days off"));
     }
 }

@@ -169,8 +169,12 @@ fn read_sources(document: &mut Document, providers: &Providers) -> BTreeMap<Sour
 }
 
 fn read_source(mut section: Section<'_>, providers: &Providers) -> Option<SourceConfig> {
-    let find = |value: &Value| providers.find(&parse::text::<String>(value)?);
-    let kind = section.required("provider", find, "write which provider sends here, such as \"stripe\"");
+    // If a file of the catalog is wrong, its provider is missing for that reason, which was said already.
+    let find = |value: &Value| match providers.find(&parse::text::<String>(value)?) {
+        Err(_) if providers.is_incomplete() => Ok(None),
+        found => found.map(Some),
+    };
+    let kind = section.required("provider", find, "write which provider sends here, such as \"stripe\"").flatten();
     let has_secrets = section.table.contains_key("secrets");
     let secrets = section.optional("secrets", parse::secrets);
     let default = SourceLimits::default();

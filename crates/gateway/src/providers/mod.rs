@@ -104,6 +104,7 @@ impl Kind {
 #[derive(Clone)]
 pub(crate) struct Providers {
     kinds: Vec<Kind>,
+    is_incomplete: bool,
 }
 
 impl Providers {
@@ -111,19 +112,30 @@ impl Providers {
     pub(crate) fn embedded() -> Self {
         let code = BUILTIN.iter().map(Kind::Code);
         let described = EMBEDDED.iter().map(|description| Kind::Described(Arc::clone(description)));
-        Self { kinds: code.chain(described).collect() }
+        Self { kinds: code.chain(described).collect(), is_incomplete: false }
     }
 
     /// Adds a file of the user's own.
     pub(crate) fn add_file(&mut self, path: &Path) -> Result<(), String> {
+        let described = self.read_file(path);
+        self.is_incomplete |= described.is_err();
+        self.kinds.push(Kind::Described(Arc::new(described?)));
+        Ok(())
+    }
+
+    fn read_file(&self, path: &Path) -> Result<Description, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
         let description = Description::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))?;
         if self.kinds.iter().any(|kind| kind.name() == description.name) {
             let name = description.name;
             return Err(format!("{}: there is a provider `{name}` already: choose another name", path.display()));
         }
-        self.kinds.push(Kind::Described(Arc::new(description)));
-        Ok(())
+        Ok(description)
+    }
+
+    /// Whether a file of the user's own could not be added.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Kind> {

@@ -4,8 +4,11 @@
 //! slow. Instead each statement exists for a few numbers of rows, written once and prepared once; a batch takes the next
 //! larger one, and rows that stay unbound are NULL and skipped.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{Arguments, AssertSqlSafe, Encode, Error, Sqlite, Type};
+use sqlx::{Arguments, Encode, Error, Sqlite, Type};
 
 /// For how many rows there are statements.
 const SIZES: [usize; 14] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256];
@@ -22,15 +25,18 @@ pub(super) struct ManyRows {
 /// Several statements that go to SQLite's thread as one text with one list of values.
 #[derive(Default)]
 pub(super) struct Together {
-    text: String,
+    statements: Vec<&'static str>,
     values: Values,
 }
 
+/// The texts by the addresses of their statements. They live as long as the program: there are as many as there are
+/// combinations of sizes.
+static TEXTS: LazyLock<Mutex<HashMap<Vec<usize>, &'static str>>> = LazyLock::new(Mutex::default);
+
 impl Together {
     /// Adds a statement without values.
-    pub(super) fn then(mut self, statement: &str) -> Self {
-        self.text += statement;
-        self.text += ";\n";
+    pub(super) fn then(mut self, statement: &'static str) -> Self {
+        self.statements.push(statement);
         self
     }
 
@@ -52,8 +58,14 @@ impl Together {
 
     /// Runs all of them; the first that fails is the last that is tried.
     pub(super) async fn execute(self, connection: &mut SqliteConnection) -> Result<(), Error> {
-        let arguments = self.values.into_arguments()?;
-        sqlx::query_with(AssertSqlSafe(self.text), arguments).execute(connection).await.map(|_| ())
+        let text = self.text();
+        sqlx::query_with(text, self.values.into_arguments()?).execute(connection).await.map(|_| ())
+    }
+
+    fn text(&self) -> &'static str {
+        let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = self.statements.iter().map(|statement| statement.as_ptr().addr()).collect();
+        texts.entry(addresses).or_insert_with(|| self.statements.join(";\n").leak())
     }
 }
 
