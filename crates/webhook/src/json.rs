@@ -13,8 +13,46 @@ use crate::Unreadable;
 /// How many events one request may hold. More is kept whole, as one event that could not be read.
 pub const EVENTS_MAX: usize = 10_000;
 
+/// How deeply large JSON may be nested. No provider comes near it; what does is meant to make us work.
+const DEPTH_MAX: usize = 128;
+
+/// JSON up to this size is read however deeply it is nested, which does not take long.
+const NESTED_FREELY_BYTES: usize = 1024 * 1024;
+
+/// Ends at the first bracket that is too deep, so that the worst nesting costs the least.
+fn refuse_deep_nesting(json: &[u8]) -> Result<(), Unreadable> {
+    if json.len() <= NESTED_FREELY_BYTES {
+        return Ok(());
+    }
+    let mut depth = 0_usize;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return Err(Unreadable(format!("it is large and nested more than {DEPTH_MAX} levels deep")));
+        }
+    }
+    Ok(())
+}
+
+fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => return,
+            _ => {}
+        }
+    }
+}
+
 /// Checks that `bytes` are JSON, and nothing more.
 pub fn parse(bytes: &[u8]) -> Result<&RawValue, Unreadable> {
+    refuse_deep_nesting(bytes)?;
     serde_json::from_slice(bytes).map_err(|error| unreadable("the body is not JSON", &error))
 }
 
@@ -87,6 +125,7 @@ fn descend<'a>(
 
 /// The elements of an array, as they came. There may be up to [`EVENTS_MAX`].
 pub fn elements(array: &[u8]) -> Result<Vec<&RawValue>, Unreadable> {
+    refuse_deep_nesting(array)?;
     struct Elements;
     impl<'de> Visitor<'de> for Elements {
         type Value = Vec<&'de RawValue>;
@@ -127,6 +166,7 @@ pub fn for_each_member<'a>(
     if !begins_with(object, b'{') {
         return Err(Unreadable("the body is no JSON object".into()));
     }
+    refuse_deep_nesting(object)?;
     let mut problem = None;
     let mut deserializer = serde_json::Deserializer::from_slice(object);
     let members = Members { visit: &mut visit, problem: &mut problem };
@@ -278,6 +318,18 @@ mod tests {
         let deep = format!(r#"{{"skip":{0},"take":{0}}}"#, "[".repeat(200_000) + &"]".repeat(200_000));
         let [taken] = members(&deep, ["take"]).expect("JSON");
         assert_eq!(taken.map(|value| value.get().len()), Some(400_000));
+    }
+
+    #[test]
+    fn large_json_must_not_be_nested_deeply() {
+        let nested = |levels: usize, text: usize| {
+            format!(r#"{{"text":"{}","deep":{}1{}}}"#, "[\\\"{".repeat(text), "[".repeat(levels), "]".repeat(levels))
+        };
+        let large = NESTED_FREELY_BYTES / 3;
+        assert!(members(&nested(DEPTH_MAX - 1, large), ["deep"]).is_ok(), "what stands in a text is no nesting");
+        assert!(members(&nested(DEPTH_MAX, large), ["deep"]).is_err());
+        assert!(members(&nested(DEPTH_MAX * 10, 1), ["deep"]).is_ok(), "it is not large");
+        assert!(parse("[".repeat(2 * NESTED_FREELY_BYTES).as_bytes()).is_err());
     }
 
     #[test]
