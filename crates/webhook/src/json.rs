@@ -84,6 +84,7 @@ pub fn members<'a, const N: usize>(
 
 /// What stands at each of these paths of member names. A path of no name is the whole.
 pub fn select<'a, P: AsRef<[String]>>(json: &'a [u8], paths: &[P]) -> Result<Vec<Option<&'a RawValue>>, Unreadable> {
+    refuse_deep_nesting(json)?;
     let mut found = vec![None; paths.len()];
     let wanted: Vec<_> = paths.iter().map(AsRef::as_ref).enumerate().collect();
     descend(json, &wanted, &mut found)?;
@@ -104,7 +105,7 @@ fn descend<'a>(
         return Ok(());
     }
     let mut seen = Vec::new();
-    for_each_member(json, |name, take| {
+    visit_members(json, |name, take| {
         let below: Vec<_> = wanted
             .iter()
             .filter_map(|(index, path)| {
@@ -161,12 +162,20 @@ fn begins_with(json: &[u8], mark: u8) -> bool {
 /// Calls `visit` with the name of each member and a way to its value, in order. What is not taken is skipped.
 pub fn for_each_member<'a>(
     object: &'a [u8],
+    visit: impl FnMut(&str, &mut dyn FnMut() -> Result<&'a RawValue, String>) -> Result<(), String>,
+) -> Result<(), Unreadable> {
+    refuse_deep_nesting(object)?;
+    visit_members(object, visit)
+}
+
+/// The same within what was looked at already.
+fn visit_members<'a>(
+    object: &'a [u8],
     mut visit: impl FnMut(&str, &mut dyn FnMut() -> Result<&'a RawValue, String>) -> Result<(), String>,
 ) -> Result<(), Unreadable> {
     if !begins_with(object, b'{') {
         return Err(Unreadable("the body is no JSON object".into()));
     }
-    refuse_deep_nesting(object)?;
     let mut problem = None;
     let mut deserializer = serde_json::Deserializer::from_slice(object);
     let members = Members { visit: &mut visit, problem: &mut problem };
