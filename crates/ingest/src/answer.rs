@@ -1,4 +1,4 @@
-//! The HTTP edge: the only place that knows status codes. The sender learns what to do; the reason goes to the log.
+//! The HTTP edge: what a rejection looks like from outside. The sender learns what to do; the reason goes to the log.
 
 use std::borrow::Cow;
 use std::time::Duration;

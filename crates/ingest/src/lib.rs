@@ -6,7 +6,7 @@
 //! - verify and read are the provider's, through `hookfast_webhook`;
 //! - `route` says which handlers want an event;
 //! - `record` lets many requests share one commit;
-//! - `answer` is the only place that knows status codes.
+//! - `answer` says it, or what became of the request instead.
 //!
 //! `listener`, `caps` and `connection` hold what hyper leaves to us: deadlines and caps.
 

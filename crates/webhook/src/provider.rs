@@ -85,6 +85,7 @@ impl From<Proof> for Proved {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// What stays the same when the provider sends this event again, and differs for every other event of the source.
+    /// Where nothing tells events apart, something new each time: twice is better than lost.
     pub dedupe_key: String,
     /// The provider's own id of the event, where it has one.
     pub event_id: Option<String>,

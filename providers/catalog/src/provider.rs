@@ -71,15 +71,10 @@ impl Provider for CatalogProvider {
 
     fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal> {
         let mut view = self.view(request, &request.body);
-        if let Some(answer) = self.handshake(&view, None)? {
-            return Ok(Proved::Handshake(answer));
-        }
-        if request.method != Method::POST {
-            return Err(Refusal::Missing("what this provider's handshake has in its URL".into()));
-        }
-        let proof = match &self.description.token {
-            Some(token) => signature::prove_token(secrets, request.proof_header(&token.from.0)?.as_bytes())?,
-            None => self.prove_signature(&mut view, secrets, now)?,
+        let proof = match self.prove_event(&mut view, secrets, now) {
+            Ok(proof) => proof,
+            // Only what is not proved: what is would be answered and lost.
+            Err(refusal) => return self.handshake(&view, None)?.map(Proved::Handshake).ok_or(refusal),
         };
         let secret = proof.secret_index().and_then(|index| secrets.iter().nth(index));
         match self.handshake(&view, secret)? {
@@ -134,6 +129,16 @@ impl Provider for CatalogProvider {
 }
 
 impl CatalogProvider {
+    fn prove_event(&self, view: &mut View<'_>, secrets: &Secrets, now: OffsetDateTime) -> Result<Proof, Refusal> {
+        if view.request.method != Method::POST {
+            return Err(Refusal::Missing("what this provider's handshake has in its URL".into()));
+        }
+        match &self.description.token {
+            Some(token) => signature::prove_token(secrets, view.request.proof_header(&token.from.0)?.as_bytes()),
+            None => self.prove_signature(view, secrets, now),
+        }
+    }
+
     fn prove_signature(&self, view: &mut View<'_>, secrets: &Secrets, now: OffsetDateTime) -> Result<Proof, Refusal> {
         let mut refusal = None;
         for rule in &self.description.signature {

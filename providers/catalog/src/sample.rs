@@ -20,6 +20,10 @@ pub(crate) fn make(provider: &CatalogProvider, order: &SampleOrder<'_>) -> Resul
     let kind = order.clone().kind_of(&kinds)?;
     let sample = description.sample.iter().find(|sample| sample.kind == kind);
     let mut request = unsigned(sample.ok_or_else(|| NoSample("there are no samples".into()))?, order)?;
+    // What asks before there is a secret cannot be signed with it.
+    if let Ok(Some(_)) = provider.handshake(&provider.view(&request, &request.body), None) {
+        return Ok(request);
+    }
     match (&description.token, description.signature.first()) {
         (Some(token), _) => put(&mut request.headers, &token.from.0, order.signing_key()?.expose())?,
         (None, Some(rule)) => sign(provider, rule, &mut request, order)?,

@@ -74,7 +74,7 @@ pub(super) async fn record(writer: &mut SqliteConnection, events: &[Routed]) -> 
 
 /// The whole batch as one text, for the case that every event in it is new. It fails as a whole if one is not.
 ///
-/// sqlx hands each text to SQLite's thread and waits for it: five of them cost as much as writing the rows.
+/// sqlx hands each text to SQLite's thread and waits for it, so five texts would be five hand-overs for each batch.
 fn all_new(events: &[Routed]) -> Option<Together> {
     let all: Vec<_> = events.iter().collect();
     let jobs = jobs_of(&all);

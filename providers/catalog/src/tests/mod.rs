@@ -1,6 +1,7 @@
 mod engine;
 mod files;
 mod hostile;
+mod precedence;
 mod refusals;
 mod vectors;
 
