@@ -250,7 +250,7 @@ fn case_80_unknown_keys_are_refused_with_file_line_and_what_is_allowed() {
             "sources.s.verify",
             "allow_from",
         ),
-        ("[handlers.h]\ntype = \"a\"\n", 2, "handlers.h.type", "types"),
+        ("[handlers.h]\nrun = \"log\"\ntype = \"a\"\n", 3, "handlers.h.type", "types"),
         ("[ingress]\n", 1, "ingress", "ingest"),
         ("insecure = true\n", 1, "insecure", "sources"),
     ] {

@@ -70,8 +70,8 @@ fn behind_a_trusted_proxy_the_client_is_whom_it_names(database: Database) {
 }
 
 fn each_handler_gets_a_job_for_what_it_wants(database: Database) {
-    let handlers = "[handlers.mail]\nsource = \"stripe\"\ntypes = [\"charge.*\"]\n\
-                    [handlers.paid]\ntypes = [\"invoice.paid\"]\n";
+    let handlers = "[handlers.mail]\nrun = \"log\"\nsource = \"stripe\"\ntypes = [\"charge.*\"]\n\
+                    [handlers.paid]\nrun = \"log\"\ntypes = [\"invoice.paid\"]\n";
     let gateway = patient(database).sections(handlers).start();
     let mut client = gateway.client();
     for (id, event_type) in [("evt_1", "invoice.paid"), ("evt_2", "charge.refunded"), ("evt_3", "charge")] {

@@ -22,8 +22,10 @@ fn may_know(folder: &str) -> Result<Option<&'static [&'static str]>, String> {
         }
         "crates/gateway" => return Ok(None),
         _ if folder.starts_with("providers/") => &["hookfast-webhook"],
-        // They show what can be done without the gateway.
-        _ if folder.starts_with("examples/") => &["hookfast-webhook", "hookfast-catalog", "hookfast-stripe"],
+        // It shows what can be done without the gateway.
+        "examples/axum" => &["hookfast-webhook", "hookfast-catalog", "hookfast-stripe"],
+        // They are what a team writes, and a team has one dependency.
+        "examples/stripe-ledger" | "examples/salla-sync" => &["hookfast"],
         _ => return Err(format!("{folder}: no rule says whom it may know; add one here")),
     }))
 }
@@ -91,12 +93,20 @@ fn an_arrow_that_points_the_wrong_way_is_noticed() {
         ("examples/axum", "hookfast"),
         ("examples/axum", "hookfast-ingest"),
         ("examples/axum", "hookfast-store"),
+        ("examples/stripe-ledger", "hookfast-processor"),
+        ("examples/stripe-ledger", "hookfast-stripe"),
+        ("examples/stripe-ledger", "sqlx"),
+        ("examples/salla-sync", "hookfast-webhook"),
+        ("examples/salla-sync", "hookfast-store"),
+        ("examples/salla-sync", "axum"),
         ("tests/harness", "sqlx"),
     ] {
         let wrong = wrong_arrows(folder, &["bytes", "hookfast-webhook", dependency]);
         assert!(wrong.iter().any(|wrong| wrong.contains(dependency)), "{folder} on {dependency}: {wrong:?}");
     }
-    assert!(wrong_arrows("crates/new", &[])[0].contains("no rule"));
+    for folder in ["crates/new", "examples/new"] {
+        assert!(wrong_arrows(folder, &[])[0].contains("no rule"), "{folder}");
+    }
 }
 
 #[test]
@@ -109,6 +119,8 @@ fn arrows_that_point_the_right_way_pass() {
         ("crates/gateway", &["hookfast-webhook", "hookfast-stripe", "hookfast-ingest", "hookfast-admin"]),
         ("providers/stripe", &["hookfast-webhook", "serde_json"]),
         ("examples/axum", &["hookfast-webhook", "hookfast-catalog", "axum", "tokio"]),
+        ("examples/stripe-ledger", &["hookfast", "serde"]),
+        ("examples/salla-sync", &["hookfast", "hyper", "serde", "tokio"]),
         ("tests/harness", &["hookfast-store", "hookfast-stripe", "tokio"]),
     ] {
         assert_eq!(wrong_arrows(folder, dependencies), Vec::<String>::new());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use hookfast_catalog::Description;
+use hookfast_webhook::{Failure, FailureKind, Next, RetryPolicy};
 
 use crate::{files, read, root};
 
@@ -87,6 +88,53 @@ fn allowed(file: &str) -> String {
 /// The words in backticks.
 fn words(text: &str) -> BTreeSet<&str> {
     text.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_page_about_handlers_quotes_the_examples() {
+    let page = read("docs/handlers.md");
+    let first = read("examples/stripe-ledger/examples/paid-invoices.rs");
+    assert!(page.contains(&format!("```rust\n{first}```\n")), "copy paid-invoices.rs into docs/handlers.md");
+    let examples: Vec<_> = files(".rs").into_iter().filter(|path| path.starts_with("examples")).map(read).collect();
+    for quote in page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+        assert!(examples.iter().any(|example| example.contains(quote)), "in no example:\n{quote}");
+    }
+}
+
+#[test]
+fn the_page_about_handlers_lists_every_kind_of_failure_with_its_least_delay() {
+    let page = read("docs/handlers.md");
+    let at_once = RetryPolicy { max_attempts: 2, ..RetryPolicy::list(Vec::new()) };
+    for kind in FailureKind::ALL {
+        let Next::RetryIn(least) = at_once.after(1, &Failure::retry(kind, ""), 0.0) else { panic!("it gives up") };
+        let delay = if least.is_zero() { "none".into() } else { format!("{} s", least.as_secs()) };
+        let row = format!("\n| `{kind}` | {delay} |");
+        assert!(page.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn the_page_about_handlers_lists_every_retry_policy() {
+    let page = read("docs/handlers.md");
+    for name in RetryPolicy::PRESETS {
+        let policy = RetryPolicy { jitter: 0.0, ..RetryPolicy::preset(name).unwrap() };
+        let failure = Failure::retry(FailureKind::Internal, "");
+        let delays = (1..).map_while(|attempt| match policy.after(attempt, &failure, 0.0) {
+            Next::RetryIn(delay) => Some(in_units(delay.as_secs())),
+            Next::GiveUp => None,
+        });
+        let row = format!("\n| `{name}` | {} |\n", delays.collect::<Vec<_>>().join(", "));
+        assert!(page.contains(&row), "{row}");
+    }
+}
+
+/// As the configuration writes it.
+fn in_units(seconds: u64) -> String {
+    match (seconds % 3600, seconds % 60) {
+        (0, _) => format!("{}h", seconds / 3600),
+        (_, 0) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
 }
 
 #[test]

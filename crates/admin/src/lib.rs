@@ -1,4 +1,7 @@
-//! What operators look at, on a listener of its own that the outside never reaches. For now: the metrics.
+//! What operators look at, on a listener of its own that the outside never reaches, for now the metrics; and what they do
+//! ([`operate`]), which is the same function whether it is asked for on the command line or, later, here.
+
+pub mod operate;
 
 use std::io;
 use std::net::SocketAddr;

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hookfast_webhook::HandlerName;
 use uuid::Uuid;
+
+use crate::filter::{self, FilterArguments};
 
 /// An inbound webhook gateway: verifies, makes durable, answers, and sees to it that every event is handled.
 #[derive(Debug, Parser)]
@@ -53,6 +56,10 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Run the gateway; without a configuration file, with development secrets on a SQLite file in this folder
     Serve(ServeArguments),
+    /// Receive only: verify, record, answer; workers run elsewhere
+    Receive(ServeArguments),
+    /// Work only: run handlers
+    Work(WorkArguments),
     /// Create or update the tables of the configured database
     Migrate,
     /// Check a request, or files of test vectors, offline, and explain the verdict
@@ -67,6 +74,14 @@ pub(crate) enum Command {
     /// Look at recorded events
     #[command(subcommand)]
     Events(EventsCommand),
+    /// Look at the jobs that gave up, and resolve them
+    #[command(subcommand, visible_alias = "dlq")]
+    DeadLetters(DeadLettersCommand),
+    /// Run jobs again: dead letters, unless something else is said
+    Replay(ReplayArguments),
+    /// Look at what operators did
+    #[command(subcommand)]
+    Audit(AuditCommand),
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +89,17 @@ pub(crate) struct ServeArguments {
     /// Run missing migrations on Postgres too; on SQLite they always run
     #[arg(long)]
     pub(crate) migrate: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// Run missing migrations on Postgres too; on SQLite they always run
+    #[arg(long)]
+    pub(crate) migrate: bool,
+
+    /// Run only these, such as `ledger,mail` [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) handlers: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -93,11 +119,14 @@ pub(crate) enum EventsCommand {
         /// How many
         #[arg(long, default_value_t = 20)]
         limit: u32,
+        /// Only events that nobody handles, the oldest first
+        #[arg(long)]
+        unhandled: bool,
         /// Print one JSON object a line
         #[arg(long)]
         json: bool,
     },
-    /// One event with its request and its jobs
+    /// One event with its request, its jobs and their attempts
     Show {
         /// The event's id
         id: Uuid,
@@ -108,6 +137,175 @@ pub(crate) enum EventsCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadLettersCommand {
+    /// The jobs that gave up, the oldest event first
+    List(DeadLettersListArguments),
+    /// Why the jobs of an event gave up, and what to do about it
+    Show(DeadLettersShowArguments),
+    /// Let dead letters rest without running them again
+    Resolve(ResolveArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeadLettersListArguments {
+    /// Of this handler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How many
+    #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+    pub(crate) limit: u32,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeadLettersShowArguments {
+    /// The event's id
+    #[arg(value_name = "EVENT_ID")]
+    pub(crate) event: Uuid,
+
+    /// Only the job of this handler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID")]
+    pub(crate) events: Vec<Uuid>,
+
+    /// Of this handler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How they are resolved
+    #[arg(long = "as", value_enum, value_name = "HOW")]
+    pub(crate) resolution: ResolveAs,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResolveAs {
+    /// It need not be done
+    Ignored,
+    /// Somebody did it by hand
+    ManualFix,
+}
+
+/// What every act on many jobs has.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ActArguments {
+    /// At most so many
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) limit: Option<u64>,
+
+    /// Say how many and which, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do not ask, even if it is about all that there are
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// Who does it, for the audit [default: this user at this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) who: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ReplayArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID")]
+    pub(crate) events: Vec<Uuid>,
+
+    /// The handler that is to run them; without --from-handler and --unhandled, its own jobs
+    #[arg(long, value_name = "NAME", value_parser = filter::handler_name)]
+    pub(crate) handler: Option<HandlerName>,
+
+    /// Give the jobs of this handler to the one that --handler names
+    #[arg(long, value_name = "NAME", requires = "handler", conflicts_with = "unhandled")]
+    pub(crate) from_handler: Option<String>,
+
+    /// Jobs that succeeded, instead of dead letters
+    #[arg(long, group = "state", conflicts_with = "failure")]
+    pub(crate) succeeded: bool,
+
+    /// Events that nobody handles, for the handler that --handler names; only what it subscribes to
+    #[arg(long, group = "state", requires = "handler", conflicts_with = "failure")]
+    pub(crate) unhandled: bool,
+
+    /// Dead letters, and jobs that succeeded or were resolved
+    #[arg(long, group = "state")]
+    pub(crate) finished: bool,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// So many jobs a second or minute, such as `50/s` [default: as fast as it goes]
+    #[arg(long, value_name = "RATE", value_parser = filter::per_second)]
+    pub(crate) rate: Option<f64>,
+
+    /// Forget that their effects were done, so that they are done a second time
+    #[arg(long, requires = "why")]
+    pub(crate) force_effects: bool,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+
+    /// Go on with a replay that was interrupted
+    #[arg(long, value_name = "AUDIT_ID", conflicts_with_all = [
+        "events", "handler", "from_handler", "state", "source", "event_type", "account", "failure", "since", "until",
+        "force_effects", "why", "limit", "dry_run", "who",
+    ])]
+    pub(crate) resume: Option<Uuid>,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// What operators did, the latest first
+    List(AuditListArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditListArguments {
+    /// How many
+    #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+    pub(crate) limit: u32,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -238,4 +436,16 @@ pub(crate) struct VerifyArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_well_formed() {
+        Cli::command().debug_assert();
+    }
 }

@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use hookfast_store::{EventSummary, JobSummary, Migrate, Store, StoredEvent, open};
-use hookfast_webhook::EventId;
+use hookfast_store::{
+    Attempt, EventSummary, Filter, Found, JobId, JobSummary, Migrate, Store, StoredEvent, Which, open,
+};
+use hookfast_webhook::{EventId, HandlerName};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -13,8 +15,11 @@ use uuid::Uuid;
 use crate::Config;
 use crate::exit::Exit;
 
-pub(crate) async fn list(config: Config, limit: u32, as_json: bool) -> Result<(), Exit> {
+pub(crate) async fn list(config: Config, limit: u32, unhandled: bool, as_json: bool) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
+    if unhandled {
+        return list_unhandled(&*store, limit, as_json).await;
+    }
     let events = store.latest_events(limit).await?;
     store.close().await;
     if as_json {
@@ -30,7 +35,7 @@ pub(crate) async fn list(config: Config, limit: u32, as_json: bool) -> Result<()
 pub(crate) async fn show(config: Config, id: Uuid, raw: bool, as_json: bool) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let event = store.event(EventId(id)).await?;
-    let jobs = store.jobs_of(EventId(id)).await?;
+    let jobs = jobs_with_attempts(&*store, EventId(id)).await?;
     store.close().await;
     let event = event
         .ok_or_else(|| Exit::NotFound(format!("there is no event {id}. `hookfast events list` shows the newest")))?;
@@ -45,7 +50,37 @@ pub(crate) async fn show(config: Config, id: Uuid, raw: bool, as_json: bool) -> 
     Ok(())
 }
 
-async fn open_existing(config: &Config) -> Result<Arc<dyn Store>, Exit> {
+async fn list_unhandled(store: &dyn Store, limit: u32, as_json: bool) -> Result<(), Exit> {
+    let found = store.find(Which::Unhandled, &Filter::default(), None, limit).await?;
+    let count = store.count(Which::Unhandled, &Filter::default()).await?;
+    store.close().await;
+    if as_json {
+        found.iter().for_each(|found| outln!("{}", found_json(found)));
+    } else if found.is_empty() {
+        outln!("There is no event that nobody handles.");
+    } else {
+        print_unhandled(&found);
+        outln!("\n{} of {count}. `hookfast replay --unhandled --handler NAME` gives them to a handler.", found.len());
+    }
+    Ok(())
+}
+
+/// A job and its runs.
+struct JobHistory {
+    job: JobSummary,
+    attempts: Vec<Attempt>,
+}
+
+async fn jobs_with_attempts(store: &dyn Store, event: EventId) -> Result<Vec<JobHistory>, Exit> {
+    let mut jobs = Vec::new();
+    for job in store.jobs_of(event).await? {
+        let id = JobId { event, handler: HandlerName::new(&job.handler).map_err(Exit::failed)? };
+        jobs.push(JobHistory { attempts: store.attempts(&id).await?, job });
+    }
+    Ok(jobs)
+}
+
+pub(crate) async fn open_existing(config: &Config) -> Result<Arc<dyn Store>, Exit> {
     if let hookfast_store::StoreUrl::Sqlite(path) = &config.store.url
         && !path.exists()
     {
@@ -73,7 +108,16 @@ fn print_table(events: &[EventSummary]) {
     }
 }
 
-fn print_event(event: &StoredEvent, jobs: &[JobSummary]) {
+pub(crate) fn print_unhandled(found: &[Found]) {
+    outln!("{:36}  {:20}  {:16}  TYPE", "ID", "RECEIVED", "SOURCE");
+    for found in found {
+        let Found { event, source, .. } = found;
+        let received = to_the_second(found.received_at);
+        outln!("{event}  {received:20}  {source:16}  {}", plain(&found.event_type));
+    }
+}
+
+fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
     let summary = &event.summary;
     let line = |name: &str, value: &str| outln!("{name:12}  {value}");
     line("event", &summary.id.to_string());
@@ -87,8 +131,10 @@ fn print_event(event: &StoredEvent, jobs: &[JobSummary]) {
     line("from", &event.remote_address);
     line("proof", &event.proof);
     line("request", &event.request_id.to_string());
-    for job in jobs {
-        line("job", &format!("{} is {}, {} attempts", job.handler, job.state, job.attempts));
+    for JobHistory { job, attempts } in jobs {
+        let reason = job.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        line("job", &format!("{} is {}{reason}, {} attempts", job.handler, job.state, job.attempts));
+        attempts.iter().for_each(|attempt| line("", &attempt_line(attempt)));
     }
     // Whoever sent it wrote the query, and this is a terminal.
     outln!("\n{} {}", event.method, event.url.escape_default());
@@ -98,7 +144,19 @@ fn print_event(event: &StoredEvent, jobs: &[JobSummary]) {
     outln!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
 }
 
-fn event_json(event: &StoredEvent, jobs: &[JobSummary]) -> Value {
+/// A run in one line. Whoever sent the event may have had a hand in the message.
+pub(crate) fn attempt_line(attempt: &Attempt) -> String {
+    let Attempt { number, started_at, duration, failure, message, worker } = attempt;
+    let outcome = match (failure, message) {
+        (None, _) => "succeeded".into(),
+        (Some(failure), None) => failure.clone(),
+        (Some(failure), Some(message)) => format!("{failure}: {}", plain(message)),
+    };
+    let took = format!("{:.3} s", duration.as_secs_f64());
+    format!("#{number}  {}  {took:>9}  {}  {outcome}", to_the_second(*started_at), plain(worker))
+}
+
+fn event_json(event: &StoredEvent, jobs: &[JobHistory]) -> Value {
     let mut object = summary_json(&event.summary);
     object["proof"] = event.proof.clone().into();
     object["request_id"] = event.request_id.to_string().into();
@@ -112,8 +170,46 @@ fn event_json(event: &StoredEvent, jobs: &[JobSummary]) -> Value {
     object
 }
 
-fn job_json(job: &JobSummary) -> Value {
-    json!({"handler": job.handler, "state": job.state, "attempts": job.attempts, "due_at": rfc3339(job.due_at)})
+fn job_json(history: &JobHistory) -> Value {
+    let JobHistory { job, attempts } = history;
+    json!({
+        "handler": job.handler,
+        "state": job.state,
+        "attempts": job.attempts,
+        "due_at": rfc3339(job.due_at),
+        "priority": job.priority,
+        "reason": job.reason,
+        "history": attempts.iter().map(attempt_json).collect::<Vec<_>>(),
+    })
+}
+
+pub(crate) fn attempt_json(attempt: &Attempt) -> Value {
+    json!({
+        "number": attempt.number,
+        "started_at": rfc3339(attempt.started_at),
+        "duration_ms": attempt.duration.as_secs_f64() * 1000.0,
+        "failure": attempt.failure,
+        "message": attempt.message,
+        "worker": attempt.worker,
+    })
+}
+
+pub(crate) fn found_json(found: &Found) -> Value {
+    json!({
+        "event_id": found.event.to_string(),
+        "handler": found.handler.as_ref().map(HandlerName::as_str),
+        "state": found.state,
+        "reason": found.reason,
+        "message": found.message,
+        "attempts": found.attempts,
+        "finished_at": found.finished_at.map(rfc3339),
+        "source": found.source,
+        "type": found.event_type,
+        "account": found.account,
+        "received_at": rfc3339(found.received_at),
+        "priority": found.priority.as_str(),
+        "ordering_key": found.ordering_key,
+    })
 }
 
 fn summary_json(event: &EventSummary) -> Value {
@@ -131,10 +227,30 @@ fn summary_json(event: &EventSummary) -> Value {
     })
 }
 
-fn rfc3339(time: OffsetDateTime) -> String {
+pub(crate) fn rfc3339(time: OffsetDateTime) -> String {
     time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
-fn to_the_second(time: OffsetDateTime) -> String {
+pub(crate) fn to_the_second(time: OffsetDateTime) -> String {
     rfc3339(time.replace_nanosecond(0).unwrap_or(time))
+}
+
+/// Text for a terminal: what would not be printed but obeyed is written out.
+pub(crate) fn plain(text: &str) -> String {
+    let shown = |character: char| match character {
+        '"' | '\'' | '\\' => character.to_string(),
+        _ => character.escape_debug().to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        assert_eq!(plain("it's \"fine\" \\ ü"), "it's \"fine\" \\ ü");
+        assert_eq!(plain("\x1b[2Jgone\r\n\u{202e}"), "\\u{1b}[2Jgone\\r\\n\\u{202e}");
+    }
 }

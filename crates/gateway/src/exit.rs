@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use hookfast_admin::operate::ActError;
 use hookfast_store::{OpenError, StoreError};
 
 use crate::Problem;
@@ -20,11 +21,18 @@ pub(crate) enum Exit {
     NotFound(String),
     /// A server does not answer.
     Unreachable(String),
+    /// Somebody wanted it to end before it was done, and the words say how to go on.
+    Interrupted(String),
 }
 
 impl Exit {
     pub(crate) fn failed(problem: impl Display) -> Self {
         Self::Failed(problem.to_string())
+    }
+
+    /// The command line is wrong.
+    pub(crate) fn usage(flag: &str, problem: impl Into<String>) -> Self {
+        Self::Config(vec![Problem { origin: "the command line".into(), key: flag.into(), problem: problem.into() }])
     }
 
     pub(crate) fn report(self) -> ExitCode {
@@ -41,6 +49,7 @@ impl Exit {
             }
             Self::NotFound(problem) => say(&problem, 3),
             Self::Unreachable(problem) => say(&problem, 5),
+            Self::Interrupted(problem) => say(&problem, 130),
         }
     }
 }
@@ -64,6 +73,18 @@ impl From<StoreError> for Exit {
         match error {
             StoreError::Unavailable(_) => Self::Unreachable(error.to_string()),
             StoreError::Rejected(_) | StoreError::Broken(_) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<ActError> for Exit {
+    fn from(error: ActError) -> Self {
+        match error {
+            ActError::NoReason(_) => Self::usage("--why", error.to_string()),
+            ActError::NoTarget | ActError::NoHandler { .. } => Self::usage("--handler", error.to_string()),
+            ActError::NoAct(_) => Self::NotFound(format!("{error}. `hookfast audit list` shows the latest")),
+            ActError::NotResumable(..) => Self::Failed(error.to_string()),
+            ActError::Store(source) | ActError::Broken { source, .. } => source.into(),
         }
     }
 }

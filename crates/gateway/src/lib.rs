@@ -1,4 +1,27 @@
 //! The gateway: configuration, wiring, subcommands. It knows every other crate, and none knows it.
+//!
+//! It is also what a team's own gateway is made of: their handlers, and [`run`].
+//!
+//! ```no_run
+//! use hookfast::{Anything, Effects, Event, Handled, Handler, Handlers};
+//!
+//! struct Greeter;
+//!
+//! impl Handler for Greeter {
+//!     const NAME: &'static str = "greeter";
+//!     const SUBSCRIBES: &'static [&'static str] = &["stripe/customer.created"];
+//!     type Payload = Anything;
+//!
+//!     async fn handle(&self, event: &Event<Anything>, _: &Effects) -> Handled {
+//!         println!("hello, {}", event.id);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     hookfast::run(Handlers::new().with(Greeter))
+//! }
+//! ```
 
 /// Prints a line of output. Whoever reads it may have gone, as in `hookfast events list | head`, and `println!` would panic.
 macro_rules! outln {
@@ -8,14 +31,18 @@ macro_rules! outln {
     }};
 }
 
+mod audit;
 mod cli;
 mod config;
+mod dead_letters;
 mod development;
 mod events;
 mod exit;
+mod filter;
 mod logging;
 mod migrate;
 mod providers;
+mod replay;
 mod serve;
 mod simulate;
 mod verify;
@@ -25,27 +52,38 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::runtime::Builder;
 
-pub use config::{Config, Problem};
+pub use config::{Config, ConfiguredHandler, Problem};
+pub use hookfast_processor::{
+    Anything, Effects, Event, Handled, Handler, Handlers, IdempotencyKey, Transaction, Value, testing, values,
+};
+pub use hookfast_store::sqlx;
+pub use hookfast_webhook::{Failure, FailureKind};
 
-use cli::{Cli, Command, ConfigCommand, EventsCommand, ProvidersCommand};
+use cli::{AuditCommand, Cli, Command, ConfigCommand, DeadLettersCommand, EventsCommand, ProvidersCommand};
 use exit::Exit;
+use serve::{Role, Start};
 
-/// Runs the command line of this process.
-pub fn run() -> ExitCode {
+/// Runs the command line of this process, with these handlers.
+pub fn run(handlers: Handlers) -> ExitCode {
     let cli = Cli::parse();
     logging::start(&cli.log);
-    match dispatch(cli) {
+    match dispatch(cli, &handlers) {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.report(),
     }
 }
 
-fn dispatch(cli: Cli) -> Result<(), Exit> {
-    let load = || config::load(cli.config.as_deref()).map_err(Exit::Config);
+fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
+    let load = || config::load(cli.config.as_deref(), handlers).map_err(Exit::Config);
+    let serve = |role, migrate| {
+        serve::serve(load()?, &Start { role, file: cli.config.as_deref(), migrate, handlers })
+    };
     match cli.command {
-        Command::Serve(arguments) => serve::serve(load()?, cli.config.as_deref(), &arguments),
+        Command::Serve(arguments) => serve(Role::All, arguments.migrate),
+        Command::Receive(arguments) => serve(Role::Receive, arguments.migrate),
+        Command::Work(arguments) => serve(Role::Work(arguments.handlers), arguments.migrate),
         Command::Migrate => in_runtime(migrate::migrate(load()?)),
-        Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref()),
+        Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref(), handlers),
         Command::Simulate(arguments) => in_runtime(simulate::run(load()?, arguments)),
         Command::Providers(arguments) => {
             let providers = config::providers(cli.config.as_deref()).map_err(Exit::Config)?;
@@ -57,9 +95,22 @@ fn dispatch(cli: Cli) -> Result<(), Exit> {
             }
             Ok(())
         }
-        Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), json),
-        Command::Events(EventsCommand::List { limit, json }) => in_runtime(events::list(load()?, limit, json)),
+        Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), handlers, json),
+        Command::Events(EventsCommand::List { limit, unhandled, json }) => {
+            in_runtime(events::list(load()?, limit, unhandled, json))
+        }
         Command::Events(EventsCommand::Show { id, raw, json }) => in_runtime(events::show(load()?, id, raw, json)),
+        Command::DeadLetters(command) => in_runtime(dead_letters(load()?, command)),
+        Command::Replay(arguments) => in_runtime(replay::run(load()?, arguments)),
+        Command::Audit(AuditCommand::List(arguments)) => in_runtime(audit::list(load()?, &arguments)),
+    }
+}
+
+async fn dead_letters(config: Config, command: DeadLettersCommand) -> Result<(), Exit> {
+    match command {
+        DeadLettersCommand::List(arguments) => dead_letters::list(config, &arguments).await,
+        DeadLettersCommand::Show(arguments) => dead_letters::show(config, &arguments).await,
+        DeadLettersCommand::Resolve(arguments) => dead_letters::resolve(config, arguments).await,
     }
 }
 

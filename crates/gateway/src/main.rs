@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    hookfast::run()
+    hookfast::run(hookfast::Handlers::new())
 }

@@ -1,19 +1,22 @@
-//! `hookfast serve`: everything in one process.
+//! `hookfast serve`, `receive` and `work`: everything in one process, or one of its halves.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_ingest::{Ingest, Running, Source, Table};
+use hookfast_ingest::{Dispatch, Ingest, Source, Table};
+use hookfast_processor::{Handlers, Staff};
+use hookfast_queue::{Queue, QueueUrl};
 use hookfast_store::{Migrate, Store, StoreUrl, open};
-use hookfast_webhook::{Clock, Request, SampleOrder, Secret, SourceName, SystemClock};
+use hookfast_webhook::{Clock, HandlerName, Request, SampleOrder, Secret, SourceName, SystemClock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use crate::cli::ServeArguments;
+use crate::config::ConfiguredHandler;
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::{Config, Problem, in_runtime};
@@ -21,76 +24,254 @@ use crate::{Config, Problem, in_runtime};
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
 
-/// Opens the store and serves. The store has a runtime of its own, so that a commit never queues behind the requests that
-/// wait for it.
-pub(crate) fn serve(config: Config, file: Option<&Path>, arguments: &ServeArguments) -> Result<(), Exit> {
-    let commits = Builder::new_multi_thread().worker_threads(1).thread_name("commits").enable_all().build();
-    let commits = commits.map_err(Exit::failed)?;
-    let migrate = if arguments.migrate { Migrate::Run } else { Migrate::IfEmbedded };
-    let store = commits.block_on(open(&config.store, migrate))?;
-    in_runtime(receive(config, file.map(Path::to_owned), store, commits.handle()))
+/// Which halves of the gateway this process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Both.
+    All,
+    /// The one that receives.
+    Receive,
+    /// The one that works, for these handlers or for all if there is none.
+    Work(Vec<String>),
 }
 
-async fn receive(
-    mut config: Config,
-    file: Option<PathBuf>,
-    store: Arc<dyn Store>,
-    commits: &Handle,
-) -> Result<(), Exit> {
-    let mut signals = Signals::listen()?;
-    let metrics = install_metrics()?;
-    config.ingest.connections = connections_within_limits(config.ingest.connections);
-    let development = supply_secrets(&mut config, Missing::MakeUp).map_err(Exit::Failed)?;
-    let ingest_listener = bind(config.ingest_listen, "ingest").await?;
-    let admin_listener = bind(config.admin_listen, "admin").await?;
-
-    let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
-    let address = ingest_listener.local_addr().map_err(Exit::failed)?;
-    let greeting = Greeting::of(&config, development.as_ref(), address, admin.address);
-    let fixed = Fixed::of(&config);
-    let known_providers = config.providers.for_recognition();
-    let ingest = Ingest::start(
-        ingest_listener,
-        config.ingest.clone(),
-        table(config),
-        known_providers,
-        &store,
-        Arc::new(SystemClock),
-        commits,
-    )
-    .map_err(Exit::failed)?;
-    greeting.print();
-
-    let upkeep = tokio::spawn(keep_metrics_small(metrics));
-    let store_broken = ingest.store_broken.clone();
-    let broken = loop {
-        tokio::select! {
-            name = signals.next() => {
-                if name == "SIGHUP" {
-                    reload(&ingest, file.as_deref(), &fixed);
-                    continue;
-                }
-                tracing::info!(signal = name, "shutting down: finishing what was accepted");
-                break false;
-            }
-            () = store_broken.cancelled() => break true,
-        }
-    };
-    tokio::spawn(async move {
-        while signals.next().await == "SIGHUP" {}
-        tracing::warn!("ended by a second signal");
-        std::process::exit(130);
-    });
-    ingest.shut_down().await;
-    upkeep.abort();
-    admin.shut_down();
-    store.close().await;
-    if broken {
-        let problem = "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again";
-        return Err(Exit::failed(problem));
+impl Role {
+    fn receives(&self) -> bool {
+        !matches!(self, Self::Work(_))
     }
-    tracing::info!("shut down: everything that was accepted is recorded");
+
+    fn works(&self) -> bool {
+        *self != Self::Receive
+    }
+}
+
+/// What a process needs to know about how it was started.
+pub(crate) struct Start<'a> {
+    pub(crate) role: Role,
+    pub(crate) file: Option<&'a Path>,
+    pub(crate) migrate: bool,
+    pub(crate) handlers: &'a Handlers,
+}
+
+/// Opens the store and runs. The store has a runtime of its own, so that a commit never queues behind the requests that
+/// wait for it; the handlers have one, so that one that does not yield holds up nothing else.
+pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
+    let Start { role, file, migrate, handlers } = start;
+    check_role(&config, role)?;
+    if *role == Role::Receive && matches!(config.queue.url, QueueUrl::Memory) {
+        // Nobody here can tell the workers elsewhere, so that their sweepers should look at once.
+        config.store.dispatch_grace = Duration::ZERO;
+    }
+    let commits = Builder::new_multi_thread().worker_threads(1).thread_name("commits").enable_all().build();
+    let commits = commits.map_err(Exit::failed)?;
+    let migrate = if *migrate { Migrate::Run } else { Migrate::IfEmbedded };
+    let store = commits.block_on(open(&config.store, migrate))?;
+    let for_handlers = handlers_runtime(&config)?;
+    let gateway = Gateway {
+        role: role.clone(),
+        file: file.map(Path::to_owned),
+        own_handlers: (*handlers).clone(),
+        store,
+        commits: commits.handle().clone(),
+        for_handlers: for_handlers.handle().clone(),
+    };
+    let ended = in_runtime(gateway.run(config));
+    // A handler that does not yield would keep us for ever.
+    for_handlers.shutdown_background();
+    ended
+}
+
+fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
+    let threads = config.work.threads;
+    Builder::new_multi_thread().worker_threads(threads).thread_name("handlers").enable_all().build().map_err(Exit::failed)
+}
+
+/// One process cannot see the other's writes coming on SQLite, and both would wait for each other's locks.
+fn check_role(config: &Config, role: &Role) -> Result<(), Exit> {
+    let wrong = |key: &str, problem: String| {
+        Err(Exit::Config(vec![Problem { origin: "the command".into(), key: key.into(), problem }]))
+    };
+    if *role != Role::All && matches!(config.store.url, StoreUrl::Sqlite(_)) {
+        let problem = "SQLite is for one process, so `receive` and `work` cannot share it. Use `hookfast serve`, or Postgres";
+        return wrong("store.url", problem.into());
+    }
+    if let Role::Work(wanted) = role
+        && let Some(unknown) = wanted.iter().find(|name| !config.handlers.iter().any(|known| is_named(known, name)))
+    {
+        let known: Vec<_> = config.handlers.iter().map(|known| known.subscription.handler.as_str()).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        return wrong("--handlers", format!("there is no handler `{}`; there is: {known}", unknown.escape_debug()));
+    }
     Ok(())
+}
+
+fn is_named(handler: &ConfiguredHandler, name: &str) -> bool {
+    handler.subscription.handler.as_str() == name
+}
+
+/// The gateway before it runs.
+struct Gateway {
+    role: Role,
+    file: Option<PathBuf>,
+    own_handlers: Handlers,
+    store: Arc<dyn Store>,
+    commits: Handle,
+    for_handlers: Handle,
+}
+
+impl Gateway {
+    async fn run(self, mut config: Config) -> Result<(), Exit> {
+        let signals = Signals::listen()?;
+        let metrics = install_metrics()?;
+        config.ingest.connections = connections_within_limits(config.ingest.connections);
+        let missing = if self.role.receives() { Missing::MakeUp } else { Missing::Refuse };
+        let development = match self.role.receives() {
+            true => supply_secrets(&mut config, missing).map_err(Exit::Failed)?,
+            false => None,
+        };
+        let admin_listener = bind(config.admin_listen, "admin").await?;
+        let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
+        let queue = self.open_queue(&config).await?;
+        let fixed = Fixed::of(&config);
+        let mut greeting = Greeting::of(&config, &self.role, admin.address);
+        let workers = match self.role.works() {
+            true => Some(self.start_workers(&config, &queue).await?),
+            false => None,
+        };
+        let ingest = match self.role.receives() {
+            true => Some(self.start_ingest(config, development.as_ref(), &queue, &mut greeting).await?),
+            false => None,
+        };
+        greeting.print();
+        let upkeep = tokio::spawn(keep_metrics_small(metrics));
+        let store_broken = ingest.as_ref().map(|ingest| ingest.store_broken.clone()).unwrap_or_default();
+        let must_end = workers.as_ref().map(|workers| workers.must_end.clone()).unwrap_or_default();
+        let ended = self.wait(signals, ingest.as_ref(), &store_broken, &must_end, &fixed).await;
+
+        if let Some(ingest) = ingest {
+            ingest.shut_down().await;
+        }
+        if let Some(workers) = workers {
+            workers.shut_down().await;
+        }
+        upkeep.abort();
+        admin.shut_down();
+        queue.close().await;
+        self.store.close().await;
+        if let Some(problem) = ended {
+            return Err(Exit::failed(problem));
+        }
+        tracing::info!("shut down: everything that was accepted is recorded");
+        Ok(())
+    }
+
+    async fn open_queue(&self, config: &Config) -> Result<Arc<dyn Queue>, Exit> {
+        let handlers = config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
+        hookfast_queue::open(&config.queue, handlers).await.map_err(Exit::failed)
+    }
+
+    async fn start_workers(&self, config: &Config, queue: &Arc<dyn Queue>) -> Result<hookfast_processor::Running, Exit> {
+        let (store, queue) = (Arc::clone(&self.store), Arc::clone(queue));
+        let staff = staff(config, &self.role);
+        Ok(hookfast_processor::start(store, queue, staff, config.work.clone(), self.for_handlers.clone()).await?)
+    }
+
+    async fn start_ingest(
+        &self,
+        config: Config,
+        development: Option<&Development>,
+        queue: &Arc<dyn Queue>,
+        greeting: &mut Greeting,
+    ) -> Result<hookfast_ingest::Running, Exit> {
+        let listener = bind(config.ingest_listen, "ingest").await?;
+        let address = listener.local_addr().map_err(Exit::failed)?;
+        greeting.add_ingest(&config, development, address);
+        let known_providers = config.providers.for_recognition();
+        let dispatch = self.dispatch(&config, queue);
+        let ingest = config.ingest.clone();
+        let clock = Arc::new(SystemClock);
+        Ingest::start(listener, ingest, table(config), known_providers, &self.store, dispatch, clock, &self.commits)
+            .map_err(Exit::failed)
+    }
+
+    /// A queue in memory leads only to the workers of this process.
+    fn dispatch(&self, config: &Config, queue: &Arc<dyn Queue>) -> Option<Dispatch> {
+        let here = || staff(config, &self.role).into_iter().map(|staff| staff.name).collect();
+        let anywhere = || config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
+        let handlers = match (queue.is_shared(), self.role.works()) {
+            (true, _) => anywhere(),
+            (false, true) => here(),
+            (false, false) => return None,
+        };
+        Some(Dispatch { queue: Arc::clone(queue), handlers })
+    }
+
+    /// Waits for a reason to end, and says what is wrong if something is.
+    async fn wait(
+        &self,
+        mut signals: Signals,
+        ingest: Option<&hookfast_ingest::Running>,
+        store_broken: &CancellationToken,
+        must_end: &CancellationToken,
+        fixed: &Fixed,
+    ) -> Option<&'static str> {
+        let ended = loop {
+            tokio::select! {
+                name = signals.next() => {
+                    if name == "SIGHUP" {
+                        self.reload(ingest, fixed);
+                        continue;
+                    }
+                    tracing::info!(signal = name, "shutting down: finishing what was accepted");
+                    break None;
+                }
+                () = store_broken.cancelled() => break Some(
+                    "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again",
+                ),
+                () = must_end.cancelled() => break Some(
+                    "the workers cannot go on; the log says why. Start again: what was not finished is run again",
+                ),
+            }
+        };
+        tokio::spawn(async move {
+            while signals.next().await == "SIGHUP" {}
+            tracing::warn!("ended by a second signal");
+            std::process::exit(130);
+        });
+        ended
+    }
+
+    /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
+    fn reload(&self, ingest: Option<&hookfast_ingest::Running>, fixed: &Fixed) {
+        let Some(ingest) = ingest else {
+            tracing::warn!("there is nothing to reload without an ingest listener; start again instead");
+            return;
+        };
+        let loaded = crate::config::load(self.file.as_deref(), &self.own_handlers).and_then(|mut config| {
+            match supply_secrets(&mut config, Missing::MakeUp) {
+                Ok(_) => Ok(config),
+                Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
+            }
+        });
+        match loaded {
+            Err(problems) => {
+                for problem in &problems {
+                    tracing::error!("the configuration was not reloaded, everything stays as it was: {problem}");
+                }
+            }
+            Ok(config) => {
+                if Fixed::of(&config) != *fixed {
+                    tracing::warn!(
+                        "changes in [ingest], [admin], [store], [queue] and [work], and in how handlers are run, take \
+                         effect at the next start"
+                    );
+                }
+                let (sources, handlers) = (config.sources.len(), config.handlers.len());
+                ingest.reload(table(config));
+                tracing::info!(sources, handlers, "the configuration was reloaded");
+            }
+        }
+    }
 }
 
 /// The sources and handlers of a configuration.
@@ -99,7 +280,24 @@ fn table(config: Config) -> Table {
         .sources
         .into_iter()
         .map(|(name, source)| Source::new(name, source.provider, source.secrets, source.limits));
-    Table::new(sources.collect(), config.handlers)
+    let subscriptions = config.handlers.into_iter().map(|handler| handler.subscription);
+    Table::new(sources.collect(), subscriptions.collect())
+}
+
+/// Whom this process works for.
+fn staff(config: &Config, role: &Role) -> Vec<Staff> {
+    let is_wanted = |handler: &&ConfiguredHandler| match role {
+        Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
+        _ => true,
+    };
+    let wanted = config.handlers.iter().filter(|handler| !handler.is_paused).filter(is_wanted);
+    wanted
+        .map(|ConfiguredHandler { subscription, handler, config, .. }| Staff {
+            name: subscription.handler.clone(),
+            handler: Arc::clone(handler),
+            config: config.clone(),
+        })
+        .collect()
 }
 
 /// What a reload cannot change.
@@ -108,7 +306,8 @@ struct Fixed {
     ingest_listen: SocketAddr,
     ingest: hookfast_ingest::Config,
     admin_listen: SocketAddr,
-    store: String,
+    /// How the rest is written: none of it is secret, and not all of it can be compared.
+    rest: String,
 }
 
 impl Fixed {
@@ -116,30 +315,9 @@ impl Fixed {
         let Config { ingest_listen, admin_listen, .. } = *config;
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
-        Self { ingest_listen, ingest, admin_listen, store: format!("{:?}", config.store) }
-    }
-}
-
-/// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
-fn reload(ingest: &Running, file: Option<&Path>, fixed: &Fixed) {
-    let loaded = crate::config::load(file).and_then(|mut config| match supply_secrets(&mut config, Missing::MakeUp) {
-        Ok(_) => Ok(config),
-        Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
-    });
-    match loaded {
-        Err(problems) => {
-            for problem in &problems {
-                tracing::error!("the configuration was not reloaded, everything stays as it was: {problem}");
-            }
-        }
-        Ok(config) => {
-            if Fixed::of(&config) != *fixed {
-                tracing::warn!("changes in [ingest], [admin] and [store] take effect at the next start");
-            }
-            let (sources, handlers) = (config.sources.len(), config.handlers.len());
-            ingest.reload(table(config));
-            tracing::info!(sources, handlers, "the configuration was reloaded");
-        }
+        let handlers: Vec<_> = config.handlers.iter().map(|handler| (&handler.config, handler.is_paused)).collect();
+        let rest = format!("{:?} {:?} {:?} {handlers:?}", config.store, config.queue, config.work);
+        Self { ingest_listen, ingest, admin_listen, rest }
     }
 }
 
@@ -164,14 +342,18 @@ fn connections_within_limits(wanted: usize) -> usize {
 fn install_metrics() -> Result<PrometheusHandle, Exit> {
     const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
     const BYTES: [f64; 8] = [256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
+    const LAG: [f64; 13] =
+        [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 60.0, 600.0, 3600.0, 14400.0];
     const EVENTS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_lag_seconds".into()), &LAG))
         .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_bytes".into()), &BYTES))
         .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_events".into()), &EVENTS))
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(Exit::failed)?;
     hookfast_ingest::describe_metrics();
+    hookfast_processor::describe_metrics();
     Ok(handle)
 }
 
@@ -215,13 +397,24 @@ struct Greeting {
 }
 
 impl Greeting {
-    fn of(config: &Config, development: Option<&Development>, ingest: SocketAddr, admin: SocketAddr) -> Self {
+    fn of(config: &Config, role: &Role, admin: SocketAddr) -> Self {
         let mut lines = vec![
             format!("Hookfast {} is ready.", env!("CARGO_PKG_VERSION")),
-            format!("  ingest  http://{ingest}/webhooks/{{source}}"),
             format!("  admin   http://{admin}/metrics"),
             format!("  store   {}", describe(&config.store.url)),
         ];
+        if let QueueUrl::Nats(servers) = &config.queue.url {
+            lines.push(format!("  queue   {servers}"));
+        }
+        if role.works() {
+            lines.extend(describe_handlers(config, role));
+        }
+        Self { lines }
+    }
+
+    fn add_ingest(&mut self, config: &Config, development: Option<&Development>, ingest: SocketAddr) {
+        self.lines.insert(1, format!("  ingest  http://{ingest}/webhooks/{{source}}"));
+        let lines = &mut self.lines;
         if config.sources.is_empty() {
             lines.push("  There is no source yet: add a section `[sources.NAME]` to the configuration.".into());
         }
@@ -240,12 +433,23 @@ impl Greeting {
                  source's name. For real traffic write a hookfast.toml"
             );
         }
-        Self { lines }
     }
 
     fn print(self) {
         outln!("{}", self.lines.join("\n"));
     }
+}
+
+/// Whom we work for, and whose jobs wait.
+fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
+    let works: Vec<_> = staff(config, role).into_iter().map(|staff| staff.name).collect();
+    let paused = config.handlers.iter().filter(|handler| handler.is_paused);
+    let paused: Vec<_> = paused.map(|handler| handler.subscription.handler.clone()).collect();
+    let line = |what: &str, names: &[HandlerName]| {
+        let names: Vec<_> = names.iter().map(HandlerName::as_str).collect();
+        (!names.is_empty()).then(|| format!("  {what} {}", names.join(", ")))
+    };
+    [line("works for", &works), line("paused:", &paused)].into_iter().flatten().collect()
 }
 
 fn describe(url: &StoreUrl) -> String {

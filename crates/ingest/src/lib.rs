@@ -6,6 +6,7 @@
 //! - verify and read are the provider's, through `hookfast_webhook`;
 //! - `route` says which handlers want an event;
 //! - `record` lets many requests share one commit;
+//! - `dispatch` tells the workers;
 //! - `answer` says it, or what became of the request instead.
 //!
 //! `listener`, `caps` and `connection` hold what hyper leaves to us: deadlines and caps.
@@ -16,6 +17,7 @@ mod body;
 mod caps;
 mod config;
 mod connection;
+mod dispatch;
 mod health;
 mod limit;
 mod listener;
@@ -28,8 +30,8 @@ mod stages;
 mod trace;
 
 pub use address::AddressRange;
+pub use dispatch::Dispatch;
 pub use config::{Config, Rate, SourceLimits};
 pub use listener::{Ingest, Running, Table};
 pub use metrics::describe as describe_metrics;
-pub use route::{Pattern, Subscription};
 pub use source::Source;

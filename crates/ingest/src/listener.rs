@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hookfast_store::Store;
-use hookfast_webhook::{Clock, Provider, SourceName};
+use hookfast_webhook::{Clock, Provider, SourceName, Subscription};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -20,11 +20,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
+use crate::dispatch::{Dispatch, Dispatcher};
 use crate::connection::{Busy, ImpatientStream, Patience};
 use crate::health::Readiness;
 use crate::limit::Limits;
 use crate::record::{BatchLimits, Recorder};
-use crate::{Config, Source, Subscription, address};
+use crate::{Config, Source, address};
 
 /// The largest head of a request: request line and headers.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -75,13 +76,14 @@ pub struct Running {
 
 impl Ingest {
     /// Starts to receive on `listener`. Commits run on a runtime of their own, `commits`: in the one of the requests, each
-    /// step of a commit would queue behind the very requests that wait for it.
+    /// step of a commit would queue behind the very requests that wait for it. Workers are told of new jobs through `dispatch`.
     pub fn start(
         listener: TcpListener,
         config: Config,
         table: Table,
         known_providers: Vec<Arc<dyn Provider>>,
         store: &Arc<dyn Store>,
+        dispatch: Option<Dispatch>,
         clock: Arc<dyn Clock>,
         commits: &Handle,
     ) -> io::Result<Running> {
@@ -89,6 +91,8 @@ impl Ingest {
         let (connections, committers) = (TaskTracker::new(), TaskTracker::new());
         let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
         let batch = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
+        let dispatcher = dispatch.map(|dispatch| Dispatcher::start(dispatch, &committers, commits));
+        let dispatcher = dispatcher.as_ref();
         let ingest = Arc::new(Self {
             public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
             table: RwLock::new(Arc::new(table)),
@@ -97,7 +101,7 @@ impl Ingest {
             clock,
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
-            recorder: Recorder::start(store, config.queue_requests, batch, &store_broken, &committers, commits),
+            recorder: Recorder::start(store, config.queue_requests, batch, &store_broken, dispatcher, &committers, commits),
             readiness: Readiness::new(Arc::clone(store), shutdown.clone()),
             shutdown: shutdown.clone(),
             connections: Arc::new(ConnectionCaps::new(&config)),

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::answer::Rejection;
 use crate::body::MemoryShare;
+use crate::dispatch::Dispatcher;
 
 /// How much shares one commit.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +63,7 @@ impl Recorder {
         queue_requests: usize,
         limits: BatchLimits,
         broken: &CancellationToken,
+        dispatcher: Option<&Dispatcher>,
         tasks: &TaskTracker,
         runtime: &Handle,
     ) -> Self {
@@ -75,6 +77,7 @@ impl Recorder {
                 under_way: Arc::clone(&under_way),
                 limits,
                 broken: broken.clone(),
+                dispatcher: dispatcher.cloned(),
                 batch_events: histogram!("hookfast_commit_events"),
                 duration: histogram!("hookfast_commit_duration_seconds"),
             };
@@ -158,6 +161,8 @@ struct Committer {
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
     broken: CancellationToken,
+    /// None where nobody here can tell the workers.
+    dispatcher: Option<Dispatcher>,
     batch_events: Histogram,
     duration: Histogram,
 }
@@ -214,7 +219,12 @@ impl Committer {
                 continue;
             }
             match self.record(&part.events).await {
-                Ok(recorded) => part.reply(recorded),
+                Ok(recorded) => {
+                    if let Some(dispatcher) = &self.dispatcher {
+                        dispatcher.tell(&part.events, &recorded);
+                    }
+                    part.reply(recorded);
+                }
                 Err(StoreError::Rejected(_)) if part.waiting.len() > 1 => parts.extend(part.split()),
                 Err(error) => self.refuse(part, &error),
             }

@@ -65,3 +65,17 @@ pub enum OpenError {
         problem: String,
     },
 }
+
+/// Whether an error of the driver means that the database went away, and not that it disliked a statement.
+pub fn is_outage(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else {
+        return !matches!(error, sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_));
+    };
+    let code = error.code().unwrap_or_default();
+    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+        // BUSY, LOCKED, IOERR, CORRUPT, FULL, CANTOPEN, NOTADB
+        return code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 11 | 13 | 14 | 26));
+    }
+    // Connection, resources, the operator's doing, the system.
+    ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
+}

@@ -3,27 +3,36 @@
 //!
 //! The one thing to know: when [`Store::record`] returns `Ok`, the events survive a crash and a power cut.
 
+mod effect;
 mod error;
 mod headers;
+mod job;
 mod migrations;
 mod open;
+mod operate;
 mod postgres;
 mod sqlite;
+mod token;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_webhook::{Event, EventId, HandlerName};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use error::{OpenError, StoreError};
+pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, Value};
+pub use error::{OpenError, StoreError, is_outage};
 pub use headers::StoredHeaders;
+pub use job::{
+    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, JobId, NewJob, Outcome, Ready, Settled, Settlement, Sweep,
+    Swept, Token,
+};
 pub use open::{Config, Migrate, StoreUrl, open};
-
-/// How long after recording a job the sweeper looks at it, should its dispatch get lost.
-const DISPATCH_GRACE_SECONDS: i32 = 5;
+pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
+/// For handlers that write into the store's database with the driver's own means.
+pub use sqlx;
 
 /// What the gateway asks of a database.
 #[async_trait]
@@ -48,17 +57,79 @@ pub trait Store: Send + Sync {
     /// The jobs of one event, by handler.
     async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError>;
 
+    /// Makes those of the jobs the worker's that are pending and whose turn it is: state `processing`, one attempt more, a
+    /// new token, due at the end of the lease. The others are left alone; the sweeper owns their future.
+    async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError>;
+
+    /// Writes how runs ended, with their attempts, for those jobs that are still the worker's.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
+
+    /// Moves the end of leases to `lease` from now. Gives the jobs that are not the worker's any more.
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError>;
+
+    /// Gives jobs back that were claimed and not begun, as if they had not been claimed; due at once.
+    async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError>;
+
+    /// Looks at unfinished jobs that are due, those longest due first: due retries and jobs whose lease has ended become
+    /// pending, all are to be looked at again later. A lease that has ended is an attempt of its own kind.
+    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError>;
+
+    /// Makes pending jobs due at once, because the queue has lost what it held. At most `limit`; says how many.
+    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError>;
+
+    /// How much there is to do.
+    async fn backlog(&self) -> Result<Backlog, StoreError>;
+
+    /// Writes the marker of an effect if the job is still the worker's, in a transaction that stays open.
+    async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError>;
+
+    /// Writes that an effect outside, begun in this run, is done, and what came of it, if the job is still the worker's.
+    async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError>;
+
+    /// Runs a handler's own `CREATE TABLE IF NOT EXISTS` statements, one process at a time.
+    async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;
+
+    /// Jobs, or events that nobody handles, in the order of their events.
+    async fn find(
+        &self,
+        which: Which,
+        filter: &Filter,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<Found>, StoreError>;
+
+    /// How many [`Store::find`] would find in all.
+    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError>;
+
+    /// The runs of a job, the first one first.
+    async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError>;
+
+    /// The effects of a job, by key.
+    async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError>;
+
+    /// Notes that an operator begins an act.
+    async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError>;
+
+    /// Does a part of an act and notes it. Says how many jobs it changed.
+    async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError>;
+
+    /// One act of an operator.
+    async fn audit(&self, id: Uuid) -> Result<Option<Audit>, StoreError>;
+
+    /// The latest acts first.
+    async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError>;
+
     /// Lets go of the database after what is under way has ended.
     async fn close(&self);
 }
 
-/// An event and the handlers that want it.
+/// An event and the jobs it gives.
 #[derive(Debug, Clone)]
 pub struct Routed {
     /// The event.
     pub event: Event,
-    /// The handlers.
-    pub handlers: Arc<[HandlerName]>,
+    /// One for each handler that wants it.
+    pub jobs: Vec<NewJob>,
 }
 
 /// What became of an event.
@@ -107,6 +178,8 @@ pub struct EventSummary {
     pub event_type: String,
     /// Whose event it is.
     pub account: Option<String>,
+    /// The thing that it is about.
+    pub object_id: Option<String>,
     /// When it happened, by the provider's word.
     pub occurred_at: Option<OffsetDateTime>,
     /// When it arrived.
@@ -151,4 +224,8 @@ pub struct JobSummary {
     pub attempts: i64,
     /// When somebody looks at it again.
     pub due_at: OffsetDateTime,
+    /// How urgent it is.
+    pub priority: String,
+    /// Why it is a dead letter, or how it was resolved.
+    pub reason: Option<String>,
 }

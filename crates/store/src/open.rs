@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 
@@ -18,6 +19,10 @@ pub struct Config {
     pub url: StoreUrl,
     /// How many batches may be under way at once on Postgres. SQLite has one writer.
     pub parallel_batches: usize,
+    /// How many connections the workers may use on Postgres.
+    pub worker_connections: u32,
+    /// How long after recording a job the sweeper looks at it, should its dispatch get lost.
+    pub dispatch_grace: Duration,
 }
 
 /// A database that events can be stored in.
@@ -75,10 +80,8 @@ impl FromStr for StoreUrl {
 /// Opens the store: checks what durability rests on, and runs or checks the migrations.
 pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
     Ok(match &config.url {
-        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, migrate).await?),
-        StoreUrl::Postgres(options) => {
-            Arc::new(PostgresStore::open((**options).clone(), config.parallel_batches, migrate).await?)
-        }
+        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, config.dispatch_grace, migrate).await?),
+        StoreUrl::Postgres(options) => Arc::new(PostgresStore::open((**options).clone(), config, migrate).await?),
     })
 }
 

@@ -1,82 +1,29 @@
-//! Every verb of the store, on both databases, with the same expectations.
+//! Every verb of the store, on both databases, with the same expectations. Here are opening, recording and reading.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[macro_use]
+#[path = "conformance/database.rs"]
+mod database;
+#[path = "conformance/effects.rs"]
+mod effects;
+#[path = "conformance/operate.rs"]
+mod operate;
+#[path = "conformance/order.rs"]
+mod order;
+#[path = "conformance/sweep.rs"]
+mod sweep;
+#[path = "conformance/upgrade.rs"]
+mod upgrade;
+#[path = "conformance/work.rs"]
+mod work;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use hookfast_store::{Config, Migrate, OpenError, Recorded, Routed, Store, StoreError, open};
-use hookfast_stripe::{Stripe, sign};
-use hookfast_webhook::{Arrival, Event, HandlerName, RequestId, Secret, Secrets, SourceName, verify};
-use http::HeaderValue;
-use sqlx::Connection;
+use database::{Database, event, event_with_body, new_job, paid, routed};
+use hookfast_store::{Migrate, NewJob, OpenError, Recorded, Routed, StoreError};
+use hookfast_webhook::Priority;
 use time::OffsetDateTime;
-
-/// A database for one test.
-struct Database {
-    url: String,
-    _folder: Option<tempfile::TempDir>,
-}
-
-impl Database {
-    fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { url: format!("sqlite:{}", folder.path().join("test.db").display()), _folder: Some(folder) }
-    }
-
-    fn postgres() -> Self {
-        Self { url: hookfast_harness::fresh_database(), _folder: None }
-    }
-
-    async fn open(&self) -> Arc<dyn Store> {
-        self.try_open(Migrate::Run).await.expect("the store opens")
-    }
-
-    async fn try_open(&self, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
-        open(&Config { url: self.url.parse().unwrap(), parallel_batches: 4 }, migrate).await
-    }
-
-    async fn execute(&self, sqlite: &'static str, postgres: &'static str) {
-        if self.url.starts_with("sqlite") {
-            let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
-            sqlx::raw_sql(sqlite).execute(&mut connection).await.unwrap();
-        } else {
-            let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
-            sqlx::raw_sql(postgres).execute(&mut connection).await.unwrap();
-        }
-    }
-}
-
-fn event(source: &str, id: &str) -> Event {
-    event_with_body(
-        source,
-        &format!(r#"{{"id":"{id}","type":"invoice.paid","created":1759999996,"account":"acct_1"}}"#),
-    )
-}
-
-fn event_with_body(source: &str, body: &str) -> Event {
-    let secret = Secret::new("whsec_store").unwrap();
-    let now = OffsetDateTime::from_unix_timestamp(1_760_000_000).unwrap();
-    let mut request = sign("https://h.example/webhooks/x?a=%20b", &secret, now.unix_timestamp(), body.into());
-    request.headers.append("x-odd", HeaderValue::from_bytes(b"\xff'\"\\").unwrap());
-    request.headers.append("x-odd", HeaderValue::from_static("second"));
-    let stripe = Stripe::new(&Default::default());
-    let genuine = verify(&stripe, request, &Secrets::new(vec![secret]), now).unwrap();
-    let arrival = Arrival {
-        request_id: RequestId::new(),
-        source: SourceName::new(source).unwrap(),
-        remote_address: "2001:db8::7".parse().unwrap(),
-        received_at: now,
-    };
-    genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
-}
-
-fn routed(event: Event, handlers: &[&str]) -> Routed {
-    Routed { event, handlers: handlers.iter().map(|name| HandlerName::new(name).unwrap()).collect() }
-}
-
-fn paid(id: &str) -> Routed {
-    routed(event("stripe", id), &["ledger"])
-}
 
 async fn a_new_event_is_recorded_with_one_job_for_each_handler(database: Database) {
     let store = database.open().await;
@@ -91,6 +38,19 @@ async fn a_new_event_is_recorded_with_one_job_for_each_handler(database: Databas
         jobs.iter().all(|job| job.due_at > now - time::Duration::MINUTE && job.due_at < now + time::Duration::MINUTE)
     );
     assert_eq!(store.jobs_of(events[1].event.id()).await.unwrap(), []);
+}
+
+async fn a_job_keeps_its_priority_and_an_event_its_object(database: Database) {
+    let store = database.open().await;
+    let urgent = NewJob { priority: Priority::High, ..new_job("ledger") };
+    let routed = Routed { event: event("stripe", "evt_1"), jobs: vec![urgent, new_job("mail")] };
+    store.record(std::slice::from_ref(&routed)).await.unwrap();
+    let jobs = store.jobs_of(routed.event.id()).await.unwrap();
+    let seen: Vec<_> = jobs.iter().map(|job| (job.priority.as_str(), job.reason.as_deref())).collect();
+    assert_eq!(seen, [("high", None), ("normal", None)]);
+    assert_eq!(store.latest_events(1).await.unwrap()[0].object_id.as_deref(), Some("in_1"));
+    let stored = store.event(routed.event.id()).await.unwrap().expect("it is there");
+    assert_eq!(stored.summary.object_id.as_deref(), Some("in_1"));
 }
 
 async fn an_event_comes_back_byte_for_byte(database: Database) {
@@ -267,27 +227,10 @@ async fn tables_of_another_version_are_refused(database: Database) {
     assert!(error.to_string().contains("9999"), "{error}");
 }
 
-macro_rules! on_both {
-    ($($test:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $test() {
-                super::$test(super::Database::sqlite()).await;
-            })*
-        }
-
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $test() {
-                super::$test(super::Database::postgres()).await;
-            })*
-        }
-    };
-}
-
 on_both! {
     a_batch_too_large_for_one_statement_is_recorded_as_one
     a_new_event_is_recorded_with_one_job_for_each_handler
+    a_job_keeps_its_priority_and_an_event_its_object
     an_event_comes_back_byte_for_byte
     an_empty_body_is_kept_as_such
     what_came_before_is_a_duplicate_and_noted

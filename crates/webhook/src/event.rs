@@ -8,7 +8,7 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Proof, Request, SourceName, signature};
+use crate::{Priority, Proof, Request, SourceName, signature};
 
 /// The type of events that were genuine but could not be read.
 pub const UNREADABLE: &str = "unreadable";
@@ -61,6 +61,8 @@ pub struct Event {
     pub(crate) event_type: Label,
     pub(crate) account: Option<Label>,
     pub(crate) occurred_at: Option<OffsetDateTime>,
+    pub(crate) object_id: Option<Label>,
+    pub(crate) priority: Priority,
     pub(crate) body: Bytes,
     pub(crate) delivery: Arc<Delivery>,
 }
@@ -89,6 +91,16 @@ impl Event {
     /// When it happened, by the provider's word.
     pub fn occurred_at(&self) -> Option<OffsetDateTime> {
         self.occurred_at
+    }
+
+    /// The thing that it is about, by the provider's word.
+    pub fn object_id(&self) -> Option<&Label> {
+        self.object_id.as_ref()
+    }
+
+    /// How urgent it is.
+    pub fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Its bytes, as they came.

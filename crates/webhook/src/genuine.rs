@@ -122,6 +122,8 @@ fn event(reading: Reading, delivery: &Arc<Delivery>) -> Event {
         account: reading.account.map(Label::new),
         // No event is older than our calendar, and Postgres takes no time before 4713 BC.
         occurred_at: reading.occurred_at.filter(|time| time.year() > 0),
+        object_id: reading.object_id.map(Label::new),
+        priority: reading.priority,
         body: reading.body,
         delivery: Arc::clone(delivery),
     }

@@ -14,6 +14,7 @@
 mod clock;
 mod event;
 mod explain;
+mod failure;
 pub mod form;
 mod genuine;
 pub mod json;
@@ -23,8 +24,10 @@ mod proof;
 mod provider;
 mod refusal;
 mod request;
+mod retry;
 mod secret;
 pub mod signature;
+mod subscription;
 pub mod vectors;
 
 #[cfg(feature = "testing")]
@@ -33,11 +36,14 @@ pub mod refusal_suite;
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE};
 pub use explain::{Endpoint, explain};
+pub use failure::{Failure, FailureKind};
 pub use genuine::{Genuine, Verified, verify};
 pub use name::{HandlerName, InvalidName, SourceName, is_name};
 pub use proof::{Proof, ProofKind};
 pub use provider::{Answer, NoSample, Priority, Proved, Provider, Reading, SampleOrder, Unreadable};
 pub use refusal::Refusal;
 pub use request::Request;
+pub use retry::{Delays, Next, RetryPolicy};
 pub use secret::{BlankSecret, Secret, Secrets};
 pub use signature::SIGNATURE_CANDIDATES_MAX;
+pub use subscription::{Interest, Ordering, Pattern, Subscription};

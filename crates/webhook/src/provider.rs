@@ -126,7 +126,7 @@ impl Reading {
 }
 
 /// How urgent an event is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// When there is nothing else to do.
     Low,
@@ -138,6 +138,9 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// All of them, the most urgent first.
+    pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::IngestArguments;
 use crate::load;
 use crate::requests::Requests;
-use crate::server::Server;
+use crate::server::{Gateway, Sections, Server};
 
 /// More than any set-up can take in one turn.
-const REQUESTS_PER_SECOND: usize = 60_000;
+pub(crate) const REQUESTS_PER_SECOND: usize = 60_000;
 
 struct Setup {
     name: &'static str,
@@ -70,26 +70,31 @@ fn setups(arguments: &IngestArguments) -> anyhow::Result<Vec<Setup>> {
         warm_up_shared_server();
     }
     if wanted("sqlite") {
-        add("sqlite", Server::hookfast(None, "", "")?);
+        add("sqlite", gateway(None, "", "")?);
     }
     if wanted("postgres") {
-        add("postgres", Server::hookfast(Some(&fresh_database()), "", "")?);
+        add("postgres", gateway(Some(fresh_database()), "", "")?);
     }
     if wanted("postgres-one-insert") {
         // As many connections as a usual pool has, so that Postgres can group commits by itself.
         let (ingest, store) = ("batch_events = 1\nanswer_deadline = \"5s\"", "parallel_batches = 16");
-        add("postgres-one-insert", Server::hookfast(Some(&fresh_database()), ingest, store)?);
+        add("postgres-one-insert", gateway(Some(fresh_database()), ingest, store)?);
     }
     Ok(setups)
+}
+
+/// A gateway that only receives: it records a job for each event, and nobody works.
+pub(crate) fn gateway(store_url: Option<String>, ingest: &str, store: &str) -> anyhow::Result<Server> {
+    let more = "[handlers.bench]\nrun = \"log\"\npaused = true";
+    Gateway::new("hookfast", store_url, &Sections { ingest, store, more })?.start("serve", &[])
 }
 
 /// The median of the turns, and percentiles over all requests of all turns.
 fn rows(setups: Vec<Setup>) -> Vec<Row> {
     let mut floor = None;
     let row = |mut setup: Setup| {
-        setup.turns.sort_by(f64::total_cmp);
         setup.latencies.sort_unstable();
-        let rps = setup.turns.get(setup.turns.len() / 2).copied().unwrap_or_default();
+        let rps = median(setup.turns);
         let floor = *floor.get_or_insert(rps);
         let percentile = |share: f64| {
             let place = (setup.latencies.len() as f64 * share) as usize;
@@ -100,6 +105,12 @@ fn rows(setups: Vec<Setup>) -> Vec<Row> {
         Row { setup: setup.name, rps, ratio_to_floor: rps / floor, p50_ms, p99_ms, cpu_us }
     };
     setups.into_iter().map(row).collect()
+}
+
+/// Nothing for no turns.
+pub(crate) fn median(mut turns: Vec<f64>) -> f64 {
+    turns.sort_by(f64::total_cmp);
+    turns.get(turns.len() / 2).copied().unwrap_or_default()
 }
 
 fn print(rows: &[Row], as_json: bool) -> anyhow::Result<()> {

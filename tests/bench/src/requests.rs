@@ -32,6 +32,16 @@ impl Requests {
         Ok(Self { bytes, ends })
     }
 
+    /// The bodies alone.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        const BETWEEN: &[u8] = b"\r\n\r\n";
+        (0..self.len()).filter_map(|index| {
+            let request = self.get(index)?;
+            let head = request.windows(BETWEEN.len()).position(|part| part == BETWEEN)?;
+            Some(&request[head + BETWEEN.len()..])
+        })
+    }
+
     pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)?;
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -65,7 +75,7 @@ impl Ids {
 
 fn body(id: &str, serial: usize, now: i64, body_bytes: usize) -> String {
     let start = format!(
-        r#"{{"id":"{id}","object":"event","type":"invoice.paid","created":{now},"livemode":false,"data":{{"object":{{"id":"in_{serial}","object":"invoice","filler":""#
+        r#"{{"id":"{id}","object":"event","type":"invoice.paid","created":{now},"livemode":false,"data":{{"object":{{"id":"in_{serial}","object":"invoice","amount_paid":{serial},"filler":""#
     );
     let end = "\"}}}";
     let filler = "x".repeat(body_bytes.saturating_sub(start.len() + end.len()));

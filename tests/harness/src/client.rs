@@ -182,10 +182,15 @@ pub(crate) fn wire(request: &Request) -> Vec<u8> {
 }
 
 /// Waits for a condition, and fails when it does not come true within half a minute.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(30), what, condition);
+}
+
+/// The same, with another patience.
+pub fn eventually_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited 30 s in vain: {what}");
+        assert!(start.elapsed() < patience, "waited {patience:?} in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

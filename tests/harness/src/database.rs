@@ -13,6 +13,20 @@ pub(crate) fn run(url: &str, statements: &str) {
     assert!(ended.code == 0, "{statements}: {}", ended.errors);
 }
 
+/// The rows of a query, each with its columns as text.
+pub(crate) fn query(url: &str, statement: &str) -> Vec<Vec<String>> {
+    const BETWEEN: char = '\u{1f}';
+    let mut command = shell(url);
+    if is_sqlite(url) {
+        command.args(["-separator", "\u{1f}"]).arg(statement);
+    } else {
+        command.args(["--no-align", "--tuples-only", "--field-separator", "\u{1f}", "--command", statement]);
+    }
+    let ended = Ended::of(&mut command);
+    assert!(ended.code == 0, "{statement}: {}", ended.errors);
+    ended.output.lines().map(|line| line.split(BETWEEN).map(str::to_owned).collect()).collect()
+}
+
 /// A session that keeps everybody else from writing, until it is dropped.
 #[derive(Debug)]
 pub struct Hold {

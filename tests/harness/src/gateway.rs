@@ -102,6 +102,11 @@ impl Gateway {
         database::run(self.store_url(), statements);
     }
 
+    /// The rows of a query on its database, each with its columns as text.
+    pub fn query(&self, statement: &str) -> Vec<Vec<String>> {
+        database::query(self.store_url(), statement)
+    }
+
     /// Keeps every gateway on this database from recording until the hold is dropped.
     pub fn hold_writes(&self) -> Hold {
         Hold::on(self.store_url())
@@ -127,7 +132,12 @@ impl Gateway {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let url = self.setup.store_url.parse().expect("a store's URL");
-            let config = hookfast_store::Config { url, parallel_batches: 1 };
+            let config = hookfast_store::Config {
+                url,
+                parallel_batches: 1,
+                worker_connections: 1,
+                dispatch_grace: std::time::Duration::ZERO,
+            };
             let store = open(&config, Migrate::Never).await.expect("the store opens");
             let answer = ask(&*store).await;
             store.close().await;

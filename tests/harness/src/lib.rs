@@ -8,15 +8,17 @@ mod client;
 mod database;
 mod ended;
 mod gateway;
+mod nats;
 mod postgres;
 mod process;
 mod setup;
 mod stripe;
 
-pub use client::{Answer, Client, eventually};
+pub use client::{Answer, Client, eventually, eventually_within};
 pub use database::Hold;
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
+pub use nats::{NatsVersion, PrivateNats};
 pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
 pub use process::{Signal, signal};
 pub use setup::{Database, Setup};

@@ -169,7 +169,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
 
 /// Below the ports that the system gives to clients: one of those could be taken by whoever asks whether the server is
 /// there yet, and be connected to itself.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let random = uuid::Uuid::now_v7().as_u128() as u16 % 12_000;
     (0..12_000).map(|step| 20_000 + (random + step) % 12_000).find(is_free).expect("a free port")

@@ -29,15 +29,19 @@ pub struct Setup {
     pub(crate) store_url: String,
     ingest: String,
     source: String,
+    /// The section `[queue]`.
+    queue: String,
+    handlers: String,
     rest: String,
     has_config: bool,
-    arguments: Vec<&'static str>,
+    role: String,
+    arguments: Vec<String>,
     variables: Vec<(String, String)>,
     pub(crate) wrapper: Vec<String>,
 }
 
 impl Setup {
-    /// A gateway with the source `stripe` and the handler `ledger`. `binary` is `env!("CARGO_BIN_EXE_hookfast")`.
+    /// A gateway with the source `stripe` and the handler `ledger`, whose jobs wait. `binary` is `env!("CARGO_BIN_EXE_hookfast")`.
     pub fn new(binary: &str, database: Database) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-test-").tempdir().expect("a temporary folder");
         let store_url = match database {
@@ -50,9 +54,12 @@ impl Setup {
             store_url,
             ingest: String::new(),
             source: String::new(),
+            queue: String::new(),
+            handlers: "[handlers.ledger]\nrun = \"log\"\npaused = true\n".into(),
             rest: String::new(),
             has_config: true,
-            arguments: vec!["--migrate"],
+            role: "serve".into(),
+            arguments: vec!["--migrate".into()],
             variables: vec![],
             wrapper: vec![],
         }
@@ -69,6 +76,25 @@ impl Setup {
     pub fn source(mut self, lines: &str) -> Self {
         self.source += lines;
         self.source += "\n";
+        self
+    }
+
+    /// Has these sections of handlers and not the one of `ledger`.
+    pub fn handlers(mut self, sections: &str) -> Self {
+        self.handlers = format!("{sections}\n");
+        self
+    }
+
+    /// Tells workers through NATS.
+    pub fn queue(mut self, url: &str) -> Self {
+        self.queue = format!("[queue]\nurl = \"{url}\"\n");
+        self
+    }
+
+    /// Starts only this half: `receive`, or `work` with further arguments.
+    pub fn role(mut self, role: &str, arguments: &[&str]) -> Self {
+        self.role = role.into();
+        self.arguments.extend(arguments.iter().map(ToString::to_string));
         self
     }
 
@@ -139,8 +165,8 @@ impl Setup {
         }
         let config = format!(
             "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n\
-             [sources.stripe]\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n{}\n[handlers.ledger]\n{}\n",
-            self.ingest, self.store_url, self.source, self.rest
+             [sources.stripe]\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n{}\n{}{}{}\n",
+            self.ingest, self.store_url, self.source, self.queue, self.handlers, self.rest
         );
         fs::write(self.folder.path().join("hookfast.toml"), config).unwrap();
     }
@@ -154,7 +180,7 @@ impl Setup {
         let mut words = self.wrapper.clone();
         words.push(self.binary.display().to_string());
         let mut command = self.hookfast(Command::new(&words[0]));
-        command.args(&words[1..]).arg("serve").args(&self.arguments).args(["--log-format", "json"]);
+        command.args(&words[1..]).arg(&self.role).args(&self.arguments).args(["--log-format", "json"]);
         command.env("HOOKFAST_LOG", "debug,sqlx=info");
         command
     }
@@ -168,7 +194,7 @@ impl Setup {
             .spawn()
             .expect("hookfast starts");
         let printed = Arc::default();
-        let (ingest, admin) = addresses(&mut process, &log, &printed);
+        let (ingest, admin) = addresses(&mut process, &log, &printed, self.role != "work");
         Started { process, ingest, admin, log, printed }
     }
 }
@@ -183,8 +209,13 @@ pub(crate) struct Started {
     pub(crate) printed: Arc<Mutex<String>>,
 }
 
-/// Reads the addresses that `serve` prints once it is ready.
-fn addresses(process: &mut Child, log: &Path, printed: &Arc<Mutex<String>>) -> (SocketAddr, SocketAddr) {
+/// Reads the addresses that a gateway prints once it is ready. One that only works has no ingest.
+fn addresses(
+    process: &mut Child,
+    log: &Path,
+    printed: &Arc<Mutex<String>>,
+    receives: bool,
+) -> (SocketAddr, SocketAddr) {
     let (sender, receiver) = mpsc::channel();
     let output = process.stdout.take().expect("piped");
     let printed = Arc::clone(printed);
@@ -202,5 +233,10 @@ fn addresses(process: &mut Child, log: &Path, printed: &Arc<Mutex<String>>) -> (
             panic!("hookfast did not start: {}", fs::read_to_string(log).unwrap_or_default());
         })
     };
-    (next(), next())
+    if receives {
+        (next(), next())
+    } else {
+        let admin = next();
+        (admin, admin)
+    }
 }

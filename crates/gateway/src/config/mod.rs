@@ -3,6 +3,7 @@
 //! `deploy/hookfast.toml` documents every key and holds every default; tests compare it with the code.
 
 mod document;
+mod handlers;
 pub(crate) mod parse;
 mod sections;
 
@@ -15,13 +16,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use hookfast_ingest::{SourceLimits, Subscription};
+use hookfast_ingest::SourceLimits;
+use hookfast_processor::Handlers;
 use hookfast_webhook::{Provider, Secrets, SourceName};
 use serde_json::json;
 
 use crate::exit::Exit;
 use crate::providers::Providers;
 use document::Document;
+pub use handlers::ConfiguredHandler;
 
 const DEFAULT_FILE: &str = "hookfast.toml";
 
@@ -41,19 +44,24 @@ pub struct Config {
     pub(crate) for_development: bool,
     /// Which providers there are.
     pub(crate) providers: Providers,
+    /// How workers learn of jobs.
+    pub queue: hookfast_queue::Config,
+    /// How they work.
+    pub work: hookfast_processor::Config,
     /// The handlers that get jobs.
-    pub handlers: Vec<Subscription>,
+    pub handlers: Vec<ConfiguredHandler>,
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ingest_listen, ingest, admin_listen, store, sources, for_development: _, providers: _, handlers } =
-            self;
+        let Self { ingest_listen, ingest, admin_listen, store, queue, work, sources, handlers, .. } = self;
         f.debug_struct("Config")
             .field("ingest_listen", ingest_listen)
             .field("ingest", ingest)
             .field("admin_listen", admin_listen)
             .field("store", store)
+            .field("queue", queue)
+            .field("work", work)
             .field("sources", sources)
             .field("handlers", handlers)
             .finish()
@@ -104,14 +112,15 @@ impl fmt::Display for Problem {
 }
 
 /// Loads the file that was named, or the one in this folder, or the defaults for development.
-pub(crate) fn load(file: Option<&Path>) -> Result<Config, Vec<Problem>> {
+pub(crate) fn load(file: Option<&Path>, handlers: &Handlers) -> Result<Config, Vec<Problem>> {
     // Not `vars`, which panics at a variable that is not text, whoever set it.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    read(match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
+    let document = match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
         Some(file) => Document::read(file, variables)?,
         None => Document::for_development(variables)?,
-    })
+    };
+    read(document, handlers)
 }
 
 /// The providers there are: also those of a configuration that is otherwise wrong.
@@ -124,8 +133,8 @@ pub(crate) fn providers(file: Option<&Path>) -> Result<Providers, Vec<Problem>> 
     if document.problems.is_empty() { Ok(providers) } else { Err(document.problems) }
 }
 
-fn read(mut document: Document) -> Result<Config, Vec<Problem>> {
-    let config = sections::read(&mut document);
+fn read(mut document: Document, handlers: &Handlers) -> Result<Config, Vec<Problem>> {
+    let config = sections::read(&mut document, handlers);
     document.finish();
     match config {
         Some(config) if document.problems.is_empty() => Ok(config),
@@ -134,8 +143,8 @@ fn read(mut document: Document) -> Result<Config, Vec<Problem>> {
 }
 
 /// `hookfast config check`
-pub(crate) fn check(file: Option<&Path>, as_json: bool) -> Result<(), Exit> {
-    let loaded = load(file);
+pub(crate) fn check(file: Option<&Path>, handlers: &Handlers, as_json: bool) -> Result<(), Exit> {
+    let loaded = load(file, handlers);
     if as_json {
         let problems = loaded.as_ref().err().map_or(&[][..], Vec::as_slice);
         let problems: Vec<_> = problems

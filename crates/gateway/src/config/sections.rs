@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use hookfast_ingest::{Pattern, SourceLimits, Subscription};
+use hookfast_ingest::SourceLimits;
+use hookfast_processor::Handlers;
+use hookfast_queue::QueueUrl;
 use hookfast_store::StoreUrl;
-use hookfast_webhook::{HandlerName, Provider, Secrets, SourceName};
+use hookfast_webhook::{Provider, Secrets, SourceName};
 use toml::{Table, Value};
 
 use super::document::Document;
-use super::{Config, SourceConfig, parse};
+use super::{Config, SourceConfig, handlers, parse};
 use crate::providers::{Kind, Providers};
 
-pub(super) const SECTIONS: [&str; 6] = ["ingest", "admin", "store", "catalog", "sources", "handlers"];
+pub(super) const SECTIONS: [&str; 8] = ["ingest", "admin", "store", "queue", "work", "catalog", "sources", "handlers"];
 
 /// A section whose keys are taken out one by one; what is left in the end is unknown.
-struct Section<'a> {
+pub(super) struct Section<'a> {
     document: &'a mut Document,
     name: String,
     table: Table,
@@ -25,7 +28,7 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn new(document: &'a mut Document, name: &str, table: Table) -> Self {
+    pub(super) fn new(document: &'a mut Document, name: &str, table: Table) -> Self {
         Self { document, name: name.into(), table, known: Vec::new() }
     }
 
@@ -35,14 +38,14 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key, if it is there and right.
-    fn optional<T>(&mut self, key: &'static str, parse: impl FnOnce(&Value) -> Result<T, String>) -> Option<T> {
+    pub(super) fn optional<T>(&mut self, key: &'static str, parse: impl FnOnce(&Value) -> Result<T, String>) -> Option<T> {
         self.known.push(key);
         let value = self.table.remove(key)?;
         parse(&value).map_err(|problem| self.problem(key, problem)).ok()
     }
 
     /// The same with a default.
-    fn value<T>(&mut self, key: &'static str, parse: impl FnOnce(&Value) -> Result<T, String>, default: T) -> T {
+    pub(super) fn value<T>(&mut self, key: &'static str, parse: impl FnOnce(&Value) -> Result<T, String>, default: T) -> T {
         self.optional(key, parse).unwrap_or(default)
     }
 
@@ -59,12 +62,12 @@ impl<'a> Section<'a> {
         self.optional(key, parse)
     }
 
-    fn problem(&mut self, key: &str, problem: String) {
+    pub(super) fn problem(&mut self, key: &str, problem: String) {
         let key = if key.is_empty() { self.name.clone() } else { format!("{}.{key}", self.name) };
         self.document.problem(&key, problem);
     }
 
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         for key in std::mem::take(&mut self.table).keys() {
             let allowed = self.known.join(", ");
             self.problem(key, format!("there is no such key; allowed here: {allowed}"));
@@ -72,17 +75,33 @@ impl<'a> Section<'a> {
     }
 }
 
-pub(super) fn read(document: &mut Document) -> Option<Config> {
+pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<Config> {
     let (ingest_listen, ingest) = read_ingest(Section::top(document, "ingest"));
     let admin_listen = read_admin(Section::top(document, "admin"));
     let store = read_store(Section::top(document, "store"));
+    let queue = read_queue(Section::top(document, "queue"));
+    let work = read_work(Section::top(document, "work"));
     // Also those that turn out to be wrong: a handler of such a source is not wrong as well.
     let source_names = document.names_in("sources");
     let providers = read_catalog(document);
     let sources = read_sources(document, &providers);
-    let handlers = read_handlers(document, &source_names);
+    let handlers = handlers::read(document, &source_names, own_handlers);
     let for_development = document.for_development;
-    Some(Config { ingest_listen, ingest, admin_listen, store: store?, sources, for_development, providers, handlers })
+    let (store, mut queue) = (store?, queue?);
+    // A hint must not be given to somebody else while the job is still ours.
+    queue.ack_wait = work.lease * 2;
+    Some(Config {
+        ingest_listen,
+        ingest,
+        admin_listen,
+        store,
+        queue,
+        work,
+        sources,
+        for_development,
+        providers,
+        handlers,
+    })
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -134,8 +153,68 @@ fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
     };
     let url = section.value("url", |value| url(value).map(Some), Some(StoreUrl::Sqlite("hookfast.db".into())));
     let parallel_batches = section.value("parallel_batches", parse::count, 2);
+    let worker_connections = section.value("worker_connections", parse::count, 16);
     section.finish();
-    Some(hookfast_store::Config { url: url?, parallel_batches })
+    Some(hookfast_store::Config {
+        url: url?,
+        parallel_batches,
+        worker_connections: u32::try_from(worker_connections).unwrap_or(u32::MAX),
+        dispatch_grace: DISPATCH_GRACE,
+    })
+}
+
+/// How long after recording a job the sweeper looks at it, should its dispatch get lost.
+const DISPATCH_GRACE: Duration = Duration::from_secs(5);
+
+fn read_queue(mut section: Section<'_>) -> Option<hookfast_queue::Config> {
+    // The URL may hold a password, so it can stand elsewhere, as a secret can.
+    let url = |value: &Value| {
+        parse::reference(&parse::text::<String>(value)?)?
+            .parse()
+            .map_err(|error: hookfast_queue::QueueError| error.to_string())
+    };
+    let url = section.value("url", |value| url(value).map(Some), Some(QueueUrl::Memory));
+    let default = hookfast_queue::Config::new(QueueUrl::Memory);
+    let config = hookfast_queue::Config {
+        capacity: section.value("capacity", parse::count, default.capacity),
+        prefix: section.value("prefix", prefix, default.prefix.clone()),
+        replicas: section.value("replicas", parse::count, default.replicas),
+        credentials: section.optional("credentials", parse::text),
+        ..default
+    };
+    section.finish();
+    Some(hookfast_queue::Config { url: url?, ..config })
+}
+
+/// It becomes a part of subjects, in which dots and stars mean something.
+fn prefix(value: &Value) -> Result<String, String> {
+    let text = parse::text::<String>(value)?;
+    if hookfast_webhook::is_name(&text) { Ok(text) } else { Err("write lower-case letters, digits, `-` or `_`".into()) }
+}
+
+fn read_work(mut section: Section<'_>) -> hookfast_processor::Config {
+    let default = hookfast_processor::Config::default();
+    let config = hookfast_processor::Config {
+        concurrency: section.value("concurrency", parse::count, default.concurrency),
+        threads: section.value("threads", parse::count, default.threads),
+        lease: section.value("lease", lease, default.lease),
+        sweep_every: section.value("sweep_every", parse::duration, default.sweep_every),
+        dispatch_again_after: section.value("dispatch_again_after", parse::duration, default.dispatch_again_after),
+        crash_limit: section.value("crash_limit", limit, default.crash_limit),
+        shutdown_timeout: section.value("shutdown_timeout", parse::duration, default.shutdown_timeout),
+    };
+    section.finish();
+    config
+}
+
+/// Shorter than a second is shorter than a busy machine's pauses.
+fn lease(value: &Value) -> Result<Duration, String> {
+    let lease = parse::duration(value)?;
+    if lease >= Duration::from_secs(1) { Ok(lease) } else { Err("write a time of at least \"1s\"".into()) }
+}
+
+fn limit(value: &Value) -> Result<u32, String> {
+    u32::try_from(parse::count(value)?).map_err(|_| "this is too large".into())
 }
 
 pub(super) fn read_catalog(document: &mut Document) -> Providers {
@@ -251,32 +330,4 @@ fn read_settings(section: &mut Section<'_>, kind: &Kind) -> Option<Arc<dyn Provi
             None
         }
     }
-}
-
-fn read_handlers(document: &mut Document, sources: &[String]) -> Vec<Subscription> {
-    let mut handlers = Vec::new();
-    for (name, value) in document.take("handlers") {
-        let key = format!("handlers.{name}");
-        let Value::Table(table) = value else {
-            document.problem(&key, format!("must be a section: write `[{key}]` and its keys below"));
-            continue;
-        };
-        let mut section = Section::new(document, &key, table);
-        let source = section.optional("source", |value| known_source(sources, &parse::text::<String>(value)?));
-        let types = section.value("types", parse::list, vec![Pattern::Prefix(String::new())]);
-        match HandlerName::new(&name) {
-            Ok(handler) => handlers.push(Subscription { handler, source, types }),
-            Err(error) => section.problem("", error.to_string()),
-        }
-        section.finish();
-    }
-    handlers
-}
-
-fn known_source(sources: &[String], name: &str) -> Result<SourceName, String> {
-    if !sources.iter().any(|source| source == name) {
-        let problem = format!("there is no source `{}`; there is: {}", name.escape_debug(), sources.join(", "));
-        return Err(problem);
-    }
-    SourceName::new(name).map_err(|error| error.to_string())
 }

@@ -9,7 +9,7 @@ fn load_text(text: &str) -> Result<Config, Vec<Problem>> {
 
 fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<Problem>> {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    read(Document::parse("hookfast.toml", text, variables)?)
+    read(Document::parse("hookfast.toml", text, variables)?, &Handlers::new())
 }
 
 /// The problems, as they are printed.

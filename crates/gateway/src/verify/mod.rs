@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hookfast_processor::Handlers;
 use hookfast_webhook::{
     Answer, Clock, Endpoint, FixedClock, Genuine, Priority, Provider, Reading, Refusal, Request, Secrets, SystemClock,
     Unreadable, Verified, explain, verify,
@@ -23,7 +24,7 @@ use crate::exit::Exit;
 use crate::providers::Providers;
 use crate::{Config, config};
 
-pub(crate) fn run(arguments: &VerifyArguments, file: Option<&Path>) -> Result<(), Exit> {
+pub(crate) fn run(arguments: &VerifyArguments, file: Option<&Path>, handlers: &Handlers) -> Result<(), Exit> {
     let providers = config::providers(file).map_err(Exit::Config)?;
     if !arguments.vectors.is_empty() {
         return vectors::run(&providers, &arguments.vectors, arguments.json);
@@ -40,7 +41,7 @@ pub(crate) fn run(arguments: &VerifyArguments, file: Option<&Path>) -> Result<()
     let endpoint = Endpoint { source: "-", provider: provider.as_ref(), secrets: &secrets };
     let hint = verdict.as_ref().err().and_then(|refusal| {
         // Without a configuration there are no other sources it could be meant for.
-        let config = config::load(file).ok();
+        let config = config::load(file, handlers).ok();
         hint(refusal, &request, &endpoint, config.as_ref(), &providers, now)
     });
     report(provider.as_ref(), &verdict, hint.as_deref(), arguments.json);

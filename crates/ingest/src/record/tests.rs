@@ -88,7 +88,7 @@ fn event(id: &str) -> Vec<Routed> {
         received_at: now,
     };
     let events = genuine.genuine().expect("no handshake").read(&stripe, arrival).0;
-    events.into_iter().map(|event| Routed { event, handlers: [].into() }).collect()
+    events.into_iter().map(|event| Routed { event, jobs: vec![] }).collect()
 }
 
 struct Rig {

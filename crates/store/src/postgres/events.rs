@@ -8,7 +8,8 @@ use crate::{EventSummary, JobSummary, StoredEvent, StoredHeaders};
 
 pub(super) async fn latest(pool: &PgPool, limit: u32) -> Result<Vec<EventSummary>, Error> {
     let rows = sqlx::query(
-        "SELECT id, source, dedupe_key, event_type, account, occurred_at, received_at, length(body)::bigint AS size_bytes,
+        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
+                length(body)::bigint AS size_bytes,
                 (SELECT count(*) FROM resends
                  WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
                 (SELECT count(*) FROM jobs WHERE jobs.event_id = events.id) AS jobs
@@ -35,10 +36,12 @@ pub(super) async fn event(pool: &PgPool, id: EventId) -> Result<Option<StoredEve
 }
 
 pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary>, Error> {
-    let rows = sqlx::query("SELECT handler, state, attempts, due_at FROM jobs WHERE event_id = $1 ORDER BY handler")
-        .bind(id.0)
-        .fetch_all(pool)
-        .await?;
+    let rows = sqlx::query(
+        "SELECT handler, state, attempts, due_at, priority, reason FROM jobs WHERE event_id = $1 ORDER BY handler",
+    )
+    .bind(id.0)
+    .fetch_all(pool)
+    .await?;
     rows.iter()
         .map(|row| {
             Ok(JobSummary {
@@ -46,6 +49,8 @@ pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary
                 state: row.try_get("state")?,
                 attempts: row.try_get::<i32, _>("attempts")?.into(),
                 due_at: row.try_get("due_at")?,
+                priority: row.try_get("priority")?,
+                reason: row.try_get("reason")?,
             })
         })
         .collect()
@@ -71,6 +76,7 @@ fn summary(row: &PgRow) -> Result<EventSummary, Error> {
         dedupe_key: row.try_get("dedupe_key")?,
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,
+        object_id: row.try_get("object_id")?,
         occurred_at: row.try_get("occurred_at")?,
         received_at: row.try_get("received_at")?,
         size_bytes: row.try_get("size_bytes")?,

@@ -1,40 +1,51 @@
-//! The shared store: any number of gateways on one Postgres.
+//! The shared store: any number of gateways and workers on one Postgres.
 
+mod act;
+pub(crate) mod effects;
 mod events;
+mod find;
 mod open;
+mod operate;
 mod record;
+mod sweep;
+mod work;
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::EventId;
-use sqlx::postgres::PgPool;
+use hookfast_webhook::{EventId, HandlerName};
+use sqlx::postgres::{PgConnection, PgPool};
+use tokio::time::timeout;
+use uuid::Uuid;
 
 pub(crate) use open::name;
 
-use crate::{EventSummary, JobSummary, Recorded, Routed, Store, StoreError, StoredEvent};
+use crate::{
+    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
+    Found, JobId, JobSummary, Recorded, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep,
+    Swept, Token, Which,
+};
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
 /// committer from a server that is gone without a word.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) struct PostgresStore {
+    /// For recording and for operators.
     pool: PgPool,
+    /// For workers and sweepers.
+    workers: PgPool,
     parallel_batches: usize,
+    dispatch_grace: Duration,
+    /// Whether the last batch had new events only.
+    only_new: AtomicBool,
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        let mut connection = self.pool.acquire().await.map_err(|error| judge(&error))?;
-        match tokio::time::timeout(BATCH_TIMEOUT, record::record(&mut connection, events)).await {
-            Ok(recorded) => recorded.map_err(|error| judge(&error)),
-            Err(_) => {
-                // Its answer may still come, so nobody else may use this connection.
-                drop(connection.detach());
-                Err(StoreError::Unavailable(format!("no answer within {} s", BATCH_TIMEOUT.as_secs())))
-            }
-        }
+        on(&self.pool, async |connection| record::record(self, connection, events).await).await
     }
 
     fn parallel_records(&self) -> usize {
@@ -58,9 +69,109 @@ impl Store for PostgresStore {
         events::jobs_of(&self.pool, id).await.map_err(|error| judge(&error))
     }
 
-    async fn close(&self) {
-        self.pool.close().await;
+    async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
+        on(&self.workers, async |connection| work::claim(connection, claim).await).await
     }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        on(&self.workers, async |connection| work::settle(connection, settlements).await).await
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
+        on(&self.workers, async |connection| work::renew(connection, jobs, lease).await).await
+    }
+
+    async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError> {
+        on(&self.workers, async |connection| work::hand_back(connection, jobs).await).await
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
+        on(&self.workers, async |connection| sweep::sweep(connection, sweep).await).await
+    }
+
+    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
+        on(&self.workers, async |connection| sweep::look_again(connection, handlers, limit).await).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        on(&self.pool, async |connection| sweep::backlog(connection).await).await
+    }
+
+    async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
+        effects::begin(&self.workers, effect).await
+    }
+
+    async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
+        let is_held = on(&self.workers, async |connection| effects::finish(connection, effect, result).await).await?;
+        if is_held { Ok(()) } else { Err(EffectError::LostLease) }
+    }
+
+    async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {
+        effects::prepare(&self.workers, statements).await
+    }
+
+    async fn find(
+        &self,
+        which: Which,
+        filter: &Filter,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<Found>, StoreError> {
+        on(&self.pool, async |connection| find::find(connection, which, filter, after, limit).await).await
+    }
+
+    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
+        on(&self.pool, async |connection| find::count(connection, which, filter).await).await
+    }
+
+    async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
+        operate::attempts(&self.pool, job).await.map_err(|error| judge(&error))
+    }
+
+    async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError> {
+        operate::effects(&self.pool, job).await.map_err(|error| judge(&error))
+    }
+
+    async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError> {
+        operate::begin_act(&self.pool, audit).await.map_err(|error| judge(&error))
+    }
+
+    async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError> {
+        let changed = on(&self.pool, async |connection| act::act(connection, step).await).await?;
+        changed.ok_or_else(|| StoreError::Rejected(format!("there is no act {} of an operator", step.audit)))
+    }
+
+    async fn audit(&self, id: Uuid) -> Result<Option<Audit>, StoreError> {
+        operate::audit(&self.pool, id).await.map_err(|error| judge(&error))
+    }
+
+    async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
+        operate::latest_audits(&self.pool, limit).await.map_err(|error| judge(&error))
+    }
+
+    async fn close(&self) {
+        tokio::join!(self.pool.close(), self.workers.close());
+    }
+}
+
+/// Does something on a connection, and gives up the connection if it takes too long.
+async fn on<T>(
+    pool: &PgPool,
+    verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, StoreError> {
+    let mut connection = pool.acquire().await.map_err(|error| judge(&error))?;
+    match timeout(BATCH_TIMEOUT, verb(&mut connection)).await {
+        Ok(done) => done.map_err(|error| judge(&error)),
+        Err(_) => {
+            // Its answer may still come, so nobody else may use this connection.
+            drop(connection.detach());
+            Err(too_slow())
+        }
+    }
+}
+
+fn too_slow() -> StoreError {
+    StoreError::Unavailable(format!("no answer within {} s", BATCH_TIMEOUT.as_secs()))
 }
 
 /// The first two characters of a code are its class.

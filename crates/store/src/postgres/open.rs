@@ -1,14 +1,16 @@
 //! Connecting: what durability rests on, and the tables.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Row};
+use sqlx::{ConnectOptions, Connection, Row};
+use tokio::time::timeout;
 
-use super::PostgresStore;
+use super::{BATCH_TIMEOUT, PostgresStore};
 use crate::migrations::{APPLIED, compare};
-use crate::{Migrate, OpenError};
+use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
@@ -16,11 +18,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 const OTHER_CONNECTIONS: u32 = 2;
 
 impl PostgresStore {
-    pub(crate) async fn open(
-        options: PgConnectOptions,
-        parallel_batches: usize,
-        migrate: Migrate,
-    ) -> Result<Self, OpenError> {
+    pub(crate) async fn open(options: PgConnectOptions, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
         let database = name(&options);
         let unreachable =
             |error: sqlx::Error| OpenError::Unreachable { database: database.clone(), problem: error.to_string() };
@@ -30,10 +28,20 @@ impl PostgresStore {
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
             MIGRATIONS.run(&mut connection).await.map_err(|error| other(error.to_string()))?;
         }
-        let pool = pool(options, parallel_batches).await.map_err(unreachable)?;
+        let options = with_settings(options);
+        let parallel_batches = u32::try_from(config.parallel_batches).unwrap_or(u32::MAX);
+        let pool = pool(parallel_batches.saturating_add(OTHER_CONNECTIONS), Duration::from_secs(2));
+        let pool = pool.connect_with(options.clone()).await.map_err(unreachable)?;
         check_settings(&pool).await.map_err(unreachable)??;
         check_tables(&pool, &database).await?;
-        Ok(Self { pool, parallel_batches })
+        Ok(Self {
+            pool,
+            // So that no handler can take a connection from recording. They are made when they are needed.
+            workers: self::pool(config.worker_connections, BATCH_TIMEOUT).connect_lazy_with(options),
+            parallel_batches: config.parallel_batches,
+            dispatch_grace: config.dispatch_grace,
+            only_new: AtomicBool::new(true),
+        })
     }
 }
 
@@ -43,26 +51,35 @@ pub(crate) fn name(options: &PgConnectOptions) -> String {
     format!("the Postgres database `{database}` at {}:{}", options.get_host(), options.get_port())
 }
 
-async fn pool(options: PgConnectOptions, parallel_batches: usize) -> Result<PgPool, sqlx::Error> {
-    let options = options
+fn with_settings(options: PgConnectOptions) -> PgConnectOptions {
+    options
         .application_name("hookfast")
         // Said on every connection, because a role or database may have another default.
         .options([
             ("synchronous_commit", "on"),
             ("statement_timeout", "4s"),
             ("idle_in_transaction_session_timeout", "10s"),
-            // A batch is always the same statement; planning it anew for each batch costs more than running it.
+            // Statements wait for each other's rows and then go on with what has become of them.
+            ("default_transaction_isolation", "read committed"),
+            // A batch is always the same statement; planning it anew for each batch costs more than running it. But a plan
+            // that was made while a table was short is still used when it is long, so it must go by the keys at once.
             ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
         ])
-        .disable_statement_logging();
-    let parallel_batches = u32::try_from(parallel_batches).unwrap_or(u32::MAX);
+        .disable_statement_logging()
+}
+
+fn pool(connections: u32, patience: Duration) -> PgPoolOptions {
     PgPoolOptions::new()
-        .max_connections(parallel_batches.saturating_add(OTHER_CONNECTIONS))
-        .acquire_timeout(Duration::from_secs(2))
+        .max_connections(connections)
+        .acquire_timeout(patience)
         // A question before each batch would double its round trips; a dead connection shows itself soon enough.
         .test_before_acquire(false)
-        .connect_with(options)
-        .await
+        // What was dropped in the middle, such as a transaction, has an end to wait for. If the server is gone without a
+        // word, it does not come, and the connection's place in the pool would stay taken.
+        .after_release(|connection, _| {
+            Box::pin(async { Ok(matches!(timeout(BATCH_TIMEOUT, connection.flush()).await, Ok(Ok(())))) })
+        })
 }
 
 /// Reads back what durability rests on.

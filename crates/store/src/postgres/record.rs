@@ -1,12 +1,16 @@
 //! Recording a batch as one statement.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use sqlx::postgres::PgConnection;
-use sqlx::{Connection, Row};
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::query::Query;
+use sqlx::{Connection, Postgres, Row};
 use uuid::Uuid;
 
-use crate::{DISPATCH_GRACE_SECONDS, Recorded, Routed, headers};
+use super::PostgresStore;
+use crate::{Recorded, Routed, headers};
 
 /// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
 /// one order, or they wait for each other for ever.
@@ -24,15 +28,16 @@ WITH fresh AS (
     RETURNING event_id
 ), new_events AS (
     INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
-                        occurred_at, proof, method, url, headers, body)
+                        occurred_at, proof, method, url, headers, body, object_id)
     SELECT incoming.*
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[], $8::text[],
-                $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[]) AS incoming (id)
+                $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::text[])
+        AS incoming (id)
     WHERE incoming.id IN (SELECT event_id FROM fresh)
 ), new_jobs AS (
-    INSERT INTO jobs (event_id, handler, due_at)
-    SELECT job.event_id, job.handler, clock_timestamp() + make_interval(secs => $17)
-    FROM unnest($15::uuid[], $16::text[]) AS job (event_id, handler)
+    INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
+    SELECT job.*, clock_timestamp() + make_interval(secs => $20)
+    FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job (event_id)
     WHERE job.event_id IN (SELECT event_id FROM fresh)
 ), came_again AS (
     INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
@@ -44,31 +49,83 @@ WITH fresh AS (
 SELECT event_id FROM fresh
 ";
 
-pub(super) async fn record(connection: &mut PgConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
+/// The same for the case that every event is new. It fails as a whole if one is not, and then nothing but keys was tried:
+/// what Postgres does with the other parts waits for the last one.
+const RECORD_NEW: &str = "
+WITH new_events AS (
+    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
+                        occurred_at, proof, method, url, headers, body, object_id)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[],
+                         $8::text[], $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
+                         $15::text[])
+), new_jobs AS (
+    INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
+    SELECT job.*, clock_timestamp() + make_interval(secs => $20)
+    FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job
+)
+INSERT INTO dedupe_keys (event_id, source, dedupe_key)
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
+ORDER BY source, dedupe_key, id
+";
+
+/// Records a batch. Whether the last one had new events only says how to begin: duplicates come in bursts, and trying
+/// the faster statement in vain costs more than it saves.
+pub(super) async fn record(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    events: &[Routed],
+) -> Result<Vec<Recorded>, sqlx::Error> {
+    let grace = store.dispatch_grace;
     let mut in_order: Vec<_> = events.iter().collect();
     let new = if crate::in_statements(&in_order).nth(1).is_none() {
-        record_part(connection, &in_order).await?
+        if store.only_new.load(Relaxed) {
+            match statement(RECORD_NEW, &in_order, grace).execute(&mut *connection).await {
+                Ok(_) => return Ok(vec![Recorded::New; events.len()]),
+                Err(error) if is_duplicate(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        record_part(connection, &in_order, grace).await?
     } else {
         // Each part takes its keys in order, and so must the parts.
         in_order.sort_by_key(|routed| (&routed.event.delivery().arrival.source, routed.event.dedupe_key()));
         let mut transaction = connection.begin().await?;
         let mut new = HashSet::new();
         for part in crate::in_statements(&in_order) {
-            new.extend(record_part(&mut transaction, part).await?);
+            new.extend(record_part(&mut transaction, part, grace).await?);
         }
         transaction.commit().await?;
         new
     };
+    store.only_new.store(new.len() == events.len(), Relaxed);
     Ok(events.iter().map(|routed| crate::recorded(&new, routed)).collect())
 }
 
+fn is_duplicate(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.is_unique_violation())
+}
+
 /// Records events as one statement, and gives the ids of those that are new.
-async fn record_part(connection: &mut PgConnection, events: &[&Routed]) -> Result<HashSet<Uuid>, sqlx::Error> {
+async fn record_part(
+    connection: &mut PgConnection,
+    events: &[&Routed],
+    grace: Duration,
+) -> Result<HashSet<Uuid>, sqlx::Error> {
+    let rows = statement(RECORD, events, grace).fetch_all(connection).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// A statement with all the events bound to it.
+fn statement(
+    text: &'static str,
+    events: &[&Routed],
+    dispatch_grace: Duration,
+) -> Query<'static, Postgres, PgArguments> {
     let deliveries = || events.iter().map(|routed| routed.event.delivery());
     let arrivals = || deliveries().map(|delivery| &delivery.arrival);
-    let jobs = || events.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler)));
+    let jobs = || events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job)));
 
-    let rows = sqlx::query(RECORD)
+    sqlx::query(text)
         .bind(column(events, |routed| routed.event.id().0))
         .bind(arrivals().map(|arrival| arrival.source.as_str()).collect::<Vec<_>>())
         .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
@@ -83,12 +140,12 @@ async fn record_part(connection: &mut PgConnection, events: &[&Routed]) -> Resul
         .bind(deliveries().map(|delivery| delivery.request.url.as_str()).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| stored_headers(&delivery.request.headers)).collect::<Vec<_>>())
         .bind(column(events, |routed| &routed.event.body()[..]))
+        .bind(column(events, |routed| routed.event.object_id().map(|object| object.as_str())))
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
-        .bind(jobs().map(|(_, handler)| handler.as_str()).collect::<Vec<_>>())
-        .bind(f64::from(DISPATCH_GRACE_SECONDS))
-        .fetch_all(connection)
-        .await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
+        .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
+        .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())
+        .bind(jobs().map(|(_, job)| job.ordering_key.as_deref()).collect::<Vec<_>>())
+        .bind(dispatch_grace.as_secs_f64())
 }
 
 /// One value of every event, as an array to bind.

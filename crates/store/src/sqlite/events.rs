@@ -3,13 +3,14 @@
 use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
-use time::OffsetDateTime;
 
+use super::moment::time;
 use crate::{EventSummary, JobSummary, StoredEvent, StoredHeaders};
 
 pub(super) async fn latest(readers: &SqlitePool, limit: u32) -> Result<Vec<EventSummary>, Error> {
     let rows = sqlx::query(
-        "SELECT id, source, dedupe_key, event_type, account, occurred_at, received_at, length(body) AS size_bytes,
+        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
+                length(body) AS size_bytes,
                 (SELECT count(*) FROM resends
                  WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
                 (SELECT count(*) FROM jobs WHERE jobs.event_id = events.id) AS jobs
@@ -36,17 +37,21 @@ pub(super) async fn event(readers: &SqlitePool, id: EventId) -> Result<Option<St
 }
 
 pub(super) async fn jobs_of(readers: &SqlitePool, id: EventId) -> Result<Vec<JobSummary>, Error> {
-    let rows = sqlx::query("SELECT handler, state, attempts, due_at FROM jobs WHERE event_id = $1 ORDER BY handler")
-        .bind(id.0)
-        .fetch_all(readers)
-        .await?;
+    let rows = sqlx::query(
+        "SELECT handler, state, attempts, due_at, priority, reason FROM jobs WHERE event_id = $1 ORDER BY handler",
+    )
+    .bind(id.0)
+    .fetch_all(readers)
+    .await?;
     rows.iter()
         .map(|row| {
             Ok(JobSummary {
                 handler: row.try_get("handler")?,
                 state: row.try_get("state")?,
                 attempts: row.try_get("attempts")?,
-                due_at: moment(row.try_get("due_at")?)?,
+                due_at: time(row.try_get("due_at")?)?,
+                priority: row.try_get("priority")?,
+                reason: row.try_get("reason")?,
             })
         })
         .collect()
@@ -72,14 +77,11 @@ fn summary(row: &SqliteRow) -> Result<EventSummary, Error> {
         dedupe_key: row.try_get("dedupe_key")?,
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,
-        occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(moment).transpose()?,
-        received_at: moment(row.try_get("received_at")?)?,
+        object_id: row.try_get("object_id")?,
+        occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
+        received_at: time(row.try_get("received_at")?)?,
         size_bytes: row.try_get("size_bytes")?,
         resends: row.try_get("resends")?,
         jobs: row.try_get("jobs")?,
     })
-}
-
-fn moment(micros: i64) -> Result<OffsetDateTime, Error> {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000).map_err(|error| Error::Decode(error.into()))
 }

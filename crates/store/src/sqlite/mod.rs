@@ -1,34 +1,49 @@
 //! The embedded store: one file, WAL, `synchronous=FULL`, one writer.
 
+mod act;
+pub(crate) mod effects;
 mod events;
+mod find;
+mod moment;
 mod open;
+mod operate;
 mod record;
 mod rows;
+mod sweep;
+mod work;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::EventId;
-use sqlx::sqlite::{SqliteConnection, SqlitePool};
-use tokio::sync::Mutex;
+use hookfast_webhook::{EventId, HandlerName};
+use sqlx::Transaction;
+use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
-use crate::{EventSummary, JobSummary, Recorded, Routed, Store, StoreError, StoredEvent};
+use crate::{
+    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
+    Found, JobId, JobSummary, Recorded, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep,
+    Swept, Token, Which,
+};
 
 pub(crate) struct SqliteStore {
-    writer: Mutex<SqliteConnection>,
+    /// One connection, which is also the lock for writing.
+    writer: SqlitePool,
     readers: SqlitePool,
     checkpoints: JoinHandle<()>,
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
     broken: Arc<OnceLock<String>>,
+    dispatch_grace: Duration,
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer.acquire().await.map_err(|error| self.judge(&error))?;
         self.refuse_if_broken()?;
-        let recorded = record::record(&mut writer, events).await;
+        let recorded = record::record(&mut writer, events, self.dispatch_grace).await;
         recorded.map_err(|error| self.judge(&error))
     }
 
@@ -54,9 +69,93 @@ impl Store for SqliteStore {
         events::jobs_of(&self.readers, id).await.map_err(|error| self.judge(&error))
     }
 
+    async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
+        self.write(async |writer| work::claim(writer, claim).await).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        self.write(async |writer| work::settle(writer, settlements).await).await
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
+        self.write(async |writer| work::renew(writer, jobs, lease).await).await
+    }
+
+    async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError> {
+        self.write(async |writer| work::hand_back(writer, jobs).await).await
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
+        self.write(async |writer| sweep::sweep(writer, sweep).await).await
+    }
+
+    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
+        self.write(async |writer| sweep::look_again(writer, handlers, limit).await).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        sweep::backlog(&self.readers).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
+        effects::begin(self.begin().await?, &self.broken, effect).await
+    }
+
+    async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
+        let is_held = self.write(async |writer| effects::finish(writer, effect, result).await).await?;
+        if is_held { Ok(()) } else { Err(EffectError::LostLease) }
+    }
+
+    async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {
+        self.write(async |writer| sqlx::raw_sql(statements).execute(writer).await.map(|_| ())).await
+    }
+
+    async fn find(
+        &self,
+        which: Which,
+        filter: &Filter,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<Found>, StoreError> {
+        find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
+        find::count(&self.readers, which, filter).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
+        operate::attempts(&self.readers, job).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError> {
+        operate::effects(&self.readers, job).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError> {
+        self.write(async |writer| operate::begin_act(writer, audit).await).await
+    }
+
+    async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError> {
+        let mut writing = self.begin().await?;
+        let changed = act::act(&mut writing, step).await.map_err(|error| self.judge(&error))?;
+        // Not noted, not done.
+        let changed = changed.ok_or_else(|| StoreError::Rejected(format!("there is no act {}", step.audit)))?;
+        commit(writing, &self.broken).await?;
+        Ok(changed)
+    }
+
+    async fn audit(&self, id: Uuid) -> Result<Option<Audit>, StoreError> {
+        operate::audit(&self.readers, id).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
+        operate::latest_audits(&self.readers, limit).await.map_err(|error| self.judge(&error))
+    }
+
     async fn close(&self) {
-        // Waits for the batch under way; whoever comes later finds the store closed.
-        let _writer = self.writer.lock().await;
+        // Waits for what is under way; whoever comes later finds the store closed.
+        self.writer.close().await;
         let _ = self.broken.set("the store is closed".into());
         self.checkpoints.abort();
         self.readers.close().await;
@@ -64,6 +163,25 @@ impl Store for SqliteStore {
 }
 
 impl SqliteStore {
+    /// One transaction around a verb: it is undone if the verb fails, or if nobody waits for it any more.
+    async fn write<T>(
+        &self,
+        verb: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreError> {
+        let mut writing = self.begin().await?;
+        let done = verb(&mut writing).await.map_err(|error| self.judge(&error))?;
+        commit(writing, &self.broken).await?;
+        Ok(done)
+    }
+
+    /// Begins to write, as soon as nobody else does.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        // IMMEDIATE, because a transaction that begins with reading cannot wait for another process that writes.
+        let writing = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.judge(&error))?;
+        self.refuse_if_broken()?;
+        Ok(writing)
+    }
+
     fn refuse_if_broken(&self) -> Result<(), StoreError> {
         match self.broken.get() {
             Some(problem) => Err(StoreError::Broken(problem.clone())),
@@ -74,6 +192,13 @@ impl SqliteStore {
     fn judge(&self, error: &sqlx::Error) -> StoreError {
         judge(error, &self.broken)
     }
+}
+
+/// Commits, to the end also if the caller does not wait for it: an I/O error must be noted in any case.
+async fn commit(writing: Transaction<'static, Sqlite>, broken: &Arc<OnceLock<String>>) -> Result<(), StoreError> {
+    let noted = Arc::clone(broken);
+    let end = tokio::spawn(async move { writing.commit().await.map_err(|error| judge(&error, &noted)) });
+    end.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
 }
 
 /// What the caller can do about an error; whatever ends all promises is noted.
@@ -101,4 +226,51 @@ fn judge(error: &sqlx::Error, broken: &OnceLock<String>) -> StoreError {
 fn primary_code(error: &sqlx::Error) -> Option<i32> {
     let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
     Some(code & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Row;
+
+    use super::{SqliteStore, act, sweep, work};
+    use crate::Migrate;
+
+    /// SQLite's plans for the statements of a text.
+    async fn plans(store: &SqliteStore, text: &'static str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for statement in text.split(';') {
+            let explain = &*format!("EXPLAIN QUERY PLAN {statement}").leak();
+            let rows = sqlx::query(explain).fetch_all(&store.readers).await.expect("the statement is right");
+            lines.extend(rows.iter().map(|row| row.get::<String, _>("detail")));
+        }
+        lines
+    }
+
+    /// A statement that goes through a whole table is right, and ever slower.
+    #[tokio::test]
+    async fn no_verb_goes_through_a_whole_table() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("test.db");
+        let store = SqliteStore::open(&path, std::time::Duration::ZERO, Migrate::Run).await.expect("opens");
+        let many = [
+            &work::INSERT_ATTEMPTS,
+            &work::SETTLE_JOBS,
+            &work::BEHIND,
+            &work::RENEW,
+            &work::HAND_BACK,
+            &sweep::WAITING,
+            &act::REPLAY,
+            &act::FORGET_EFFECTS,
+            &act::RESOLVE,
+        ];
+        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP];
+        texts.extend(many.iter().flat_map(|statement| [1, 256].map(|rows| statement.of_size(rows).0)));
+        for text in texts {
+            for line in plans(&store, text).await {
+                let table = line.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+                let whole = ["jobs", "held", "earlier", "behind", "events", "effects", "attempts"].contains(&table);
+                assert!(!whole, "{line} in {text}");
+            }
+        }
+    }
 }

@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Row};
-use tokio::sync::Mutex;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Row};
 use tokio::task::JoinHandle;
 
 use super::{SqliteStore, judge};
@@ -27,21 +28,41 @@ const PAGE_BYTES: u32 = 8192;
 /// Beyond this length of the WAL (128 MiB) the writer waits for a checkpoint, so that the file does not grow for ever.
 const WAL_LIMIT_PAGES: i64 = 128 * 1024 * 1024 / PAGE_BYTES as i64;
 
+/// How long to wait for whoever writes now.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl SqliteStore {
-    pub(crate) async fn open(path: &Path, migrate: Migrate) -> Result<Self, OpenError> {
+    pub(crate) async fn open(path: &Path, dispatch_grace: Duration, migrate: Migrate) -> Result<Self, OpenError> {
         let unreachable =
             |error: sqlx::Error| OpenError::Unreachable { database: name(path), problem: error.to_string() };
         create_private(path)?;
         let options = options(path);
-        let mut writer = options.connect().await.map_err(unreachable)?;
-        check_settings(&mut writer).await.map_err(unreachable)??;
-        check_tables(&mut writer, path, migrate).await?;
+        let writer = writer(options.clone()).await.map_err(unreachable)?;
+        let mut connection = writer.acquire().await.map_err(unreachable)?;
+        check_settings(&mut connection).await.map_err(unreachable)??;
+        check_tables(&mut connection, path, migrate).await?;
+        drop(connection);
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
         let broken = Arc::new(OnceLock::new());
         let connection = options.connect().await.map_err(unreachable)?;
         let checkpoints = spawn_checkpoints(connection, Arc::clone(&broken));
-        Ok(Self { writer: Mutex::new(writer), readers, checkpoints, broken })
+        Ok(Self { writer, readers, checkpoints, broken, dispatch_grace })
     }
+}
+
+/// A pool of one connection: whoever has it is the only one who writes.
+async fn writer(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+    SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(WRITER_TIMEOUT)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+        // Where SQLite has undone a transaction by itself, as on a full disk, sqlx still counts it as open and would begin
+        // no other: then the connection is replaced.
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+        .connect_with(options)
+        .await
 }
 
 fn name(path: &Path) -> String {

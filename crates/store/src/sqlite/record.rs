@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use hookfast_webhook::{EventId, HandlerName};
+use hookfast_webhook::EventId;
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::moment::{after, micros};
 use super::rows::{ManyRows, ROWS_MAX, Together, Values};
-use crate::{DISPATCH_GRACE_SECONDS, Recorded, Routed, headers};
+use crate::{NewJob, Recorded, Routed, headers};
 
 // OR ROLLBACK, because without it SQLite keeps a copy of every page that a statement changes, to be able to undo just
 // this statement; we undo the whole batch.
@@ -39,14 +40,18 @@ static INSERT_EVENTS: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "INSERT OR ROLLBACK INTO events
          (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id, remote_address,
-          method, url, headers, body)
+          method, url, headers, body, object_id)
          SELECT * FROM {rows}",
-        14,
+        15,
     )
 });
 
-static INSERT_JOBS: LazyLock<ManyRows> =
-    LazyLock::new(|| ManyRows::new("INSERT OR ROLLBACK INTO jobs (event_id, handler, due_at) SELECT * FROM {rows}", 3));
+static INSERT_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "INSERT OR ROLLBACK INTO jobs (event_id, handler, due_at, priority, ordering_key) SELECT * FROM {rows}",
+        5,
+    )
+});
 
 static INSERT_RESENDS: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
@@ -56,8 +61,13 @@ static INSERT_RESENDS: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
-pub(super) async fn record(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
-    if let Some(batch) = all_new(events) {
+/// Records a batch. Somebody should look at its jobs after `grace`.
+pub(super) async fn record(
+    writer: &mut SqliteConnection,
+    events: &[Routed],
+    grace: Duration,
+) -> Result<Vec<Recorded>, sqlx::Error> {
+    if let Some(batch) = all_new(events, grace) {
         match batch.execute(writer).await {
             Ok(()) => return Ok(vec![Recorded::New; events.len()]),
             Err(error) => {
@@ -69,18 +79,18 @@ pub(super) async fn record(writer: &mut SqliteConnection, events: &[Routed]) -> 
             }
         }
     }
-    record_asking(writer, events).await
+    record_asking(writer, events, grace).await
 }
 
 /// The whole batch as one text, for the case that every event in it is new. It fails as a whole if one is not.
 ///
 /// sqlx hands each text to SQLite's thread and waits for it, so five texts would be five hand-overs for each batch.
-fn all_new(events: &[Routed]) -> Option<Together> {
+fn all_new(events: &[Routed], grace: Duration) -> Option<Together> {
     let all: Vec<_> = events.iter().collect();
     let jobs = jobs_of(&all);
     let fits = events.len() <= ROWS_MAX && jobs.len() <= ROWS_MAX && crate::in_statements(&all).nth(1).is_none();
     fits.then(|| {
-        let due_at = due_at();
+        let due_at = after(grace);
         Together::default()
             .then("BEGIN IMMEDIATE")
             .then_rows(&TAKE_NEW_KEYS, events, bind_key)
@@ -91,10 +101,14 @@ fn all_new(events: &[Routed]) -> Option<Together> {
 }
 
 /// Records a batch of which some events may have been there before.
-async fn record_asking(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
+async fn record_asking(
+    writer: &mut SqliteConnection,
+    events: &[Routed],
+    grace: Duration,
+) -> Result<Vec<Recorded>, sqlx::Error> {
     // IMMEDIATE, because a transaction that begins with reading cannot wait for another writer.
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *writer).await?;
-    let recorded = match insert(writer, events).await {
+    let recorded = match insert(writer, events, grace).await {
         Ok(recorded) => sqlx::query("COMMIT").execute(&mut *writer).await.map(|_| recorded),
         Err(error) => Err(error),
     };
@@ -105,7 +119,11 @@ async fn record_asking(writer: &mut SqliteConnection, events: &[Routed]) -> Resu
     recorded
 }
 
-async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<Recorded>, sqlx::Error> {
+async fn insert(
+    writer: &mut SqliteConnection,
+    events: &[Routed],
+    grace: Duration,
+) -> Result<Vec<Recorded>, sqlx::Error> {
     let recorded = take_keys(writer, events).await?;
     let with = |wanted| events.iter().zip(&recorded).filter(move |(_, recorded)| **recorded == wanted);
     let new: Vec<_> = with(Recorded::New).map(|(routed, _)| routed).collect();
@@ -115,20 +133,15 @@ async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<Vec<
     }
     INSERT_RESENDS.execute(writer, &resent, |routed, values| bind_resend(routed, values)).await?;
 
-    let due_at = due_at();
+    let due_at = after(grace);
     INSERT_JOBS.execute(writer, &jobs_of(&new), |job, values| bind_job(job, due_at, values)).await?;
     Ok(recorded)
 }
 
-type Job<'a> = (EventId, &'a HandlerName);
+type Job<'a> = (EventId, &'a NewJob);
 
 fn jobs_of<'a>(events: &[&'a Routed]) -> Vec<Job<'a>> {
-    events.iter().flat_map(|routed| routed.handlers.iter().map(|handler| (routed.event.id(), handler))).collect()
-}
-
-/// When somebody should look at new jobs. The store's clock is this machine's.
-fn due_at() -> i64 {
-    micros(OffsetDateTime::now_utc()) + i64::from(DISPATCH_GRACE_SECONDS) * 1_000_000
+    events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job))).collect()
 }
 
 /// Takes the keys that are free. Mostly all are, and then it need not be asked which.
@@ -147,8 +160,13 @@ fn bind_key(routed: &Routed, values: &mut Values) {
     values.add(event.delivery().arrival.source.as_str()).add(event.dedupe_key().as_str()).add(event.id().0);
 }
 
-fn bind_job((event_id, handler): &Job<'_>, due_at: i64, values: &mut Values) {
-    values.add(event_id.0).add(handler.as_str()).add(due_at);
+pub(super) fn bind_job((event_id, job): &Job<'_>, due_at: i64, values: &mut Values) {
+    values
+        .add(event_id.0)
+        .add(job.handler.as_str())
+        .add(due_at)
+        .add(job.priority.as_str())
+        .add(job.ordering_key.as_deref());
 }
 
 fn bind_event(routed: &Routed, values: &mut Values) {
@@ -170,7 +188,8 @@ fn bind_event(routed: &Routed, values: &mut Values) {
         .add(request.method.as_str())
         .add(request.url.as_str())
         .add(headers)
-        .add(&event.body()[..]);
+        .add(&event.body()[..])
+        .add(event.object_id().map(|object| object.as_str()));
 }
 
 fn bind_resend(routed: &Routed, values: &mut Values) {
@@ -181,8 +200,4 @@ fn bind_resend(routed: &Routed, values: &mut Values) {
         .add(micros(arrival.received_at))
         .add(arrival.request_id.0)
         .add(arrival.remote_address.to_string());
-}
-
-fn micros(time: OffsetDateTime) -> i64 {
-    i64::try_from(time.unix_timestamp_nanos() / 1000).expect("years up to 9999 fit")
 }

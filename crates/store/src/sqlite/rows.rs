@@ -3,10 +3,16 @@
 //! SQLite has no arrays to unnest, and sqlx hands every statement to another thread, so a statement for each row would be
 //! slow. Instead each statement exists for a few numbers of rows, written once and prepared once; a batch takes the next
 //! larger one, and rows that stay unbound are NULL and skipped.
+//!
+//! SQLite takes such rows for many, and a table for small: it would go through all jobs and look for each among the rows. A
+//! CROSS JOIN makes it begin with the rows. An UPDATE knows no such thing; there, a `+` before the column keeps SQLite from
+//! looking among the rows.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use hookfast_webhook::{EventId, HandlerName};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{Arguments, Encode, Error, Sqlite, Type};
 
@@ -60,6 +66,12 @@ impl Together {
     pub(super) async fn execute(self, connection: &mut SqliteConnection) -> Result<(), Error> {
         let text = self.text();
         sqlx::query_with(text, self.values.into_arguments()?).execute(connection).await.map(|_| ())
+    }
+
+    /// The same, with what they return.
+    pub(super) async fn fetch(self, connection: &mut SqliteConnection) -> Result<Vec<SqliteRow>, Error> {
+        let text = self.text();
+        sqlx::query_with(text, self.values.into_arguments()?).fetch_all(connection).await
     }
 
     fn text(&self) -> &'static str {
@@ -125,7 +137,7 @@ impl ManyRows {
     }
 
     /// The statement for so many rows, and for how many rows it is.
-    fn of_size(&self, rows: usize) -> (&'static str, usize) {
+    pub(super) fn of_size(&self, rows: usize) -> (&'static str, usize) {
         let fitting = SIZES.iter().position(|size| *size >= rows).expect("there are no more rows than the most");
         (self.statements[fitting], SIZES[fitting])
     }
@@ -153,4 +165,20 @@ impl Values {
         }
         self
     }
+}
+
+/// Ids for `SELECT unhex(value) FROM json_each(…)`.
+pub(super) fn id_list(ids: &[EventId]) -> String {
+    list(ids.iter().map(|id| id.0.simple()))
+}
+
+/// Names for `SELECT value FROM json_each(…)`.
+pub(super) fn name_list(names: &[HandlerName]) -> String {
+    list(names)
+}
+
+/// JSON of what needs no escapes.
+fn list(items: impl IntoIterator<Item: Display>) -> String {
+    let quoted: Vec<_> = items.into_iter().map(|item| format!("\"{item}\"")).collect();
+    format!("[{}]", quoted.join(","))
 }

@@ -1,0 +1,87 @@
+//! The handlers that there are, and the jobs that they get from an operator.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use hookfast_store::{Found, NewJob, Store, StoreError};
+use hookfast_webhook::{HandlerName, Ordering, Subscription};
+
+/// What a handler computes from a body, for those that keep an order of their own.
+pub type KeyOfBody = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
+
+/// The handlers of the configuration.
+#[derive(Clone, Default)]
+pub struct Handlers(Vec<(Subscription, KeyOfBody)>);
+
+impl Handlers {
+    /// All of them, each with the ordering key it computes.
+    pub fn new(handlers: impl IntoIterator<Item = (Subscription, KeyOfBody)>) -> Self {
+        Self(handlers.into_iter().collect())
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &HandlerName> {
+        self.0.iter().map(|(subscription, _)| &subscription.handler)
+    }
+
+    /// Whether there is such a handler.
+    pub fn has(&self, name: &HandlerName) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// Whether a job is made of this: its own handler is there, or `onto` subscribes to such events.
+    pub fn want(&self, onto: Option<&HandlerName>, found: &Found) -> bool {
+        match onto.filter(|onto| found.handler.as_ref() != Some(onto)) {
+            None => found.handler.as_ref().is_some_and(|own| self.has(own)),
+            Some(onto) => {
+                self.find(onto).is_some_and(|(subscription, _)| subscription.wants(&found.source, &found.event_type))
+            }
+        }
+    }
+
+    /// The job that is made of this, if one is.
+    pub(super) async fn job(
+        &self,
+        store: &dyn Store,
+        onto: Option<&HandlerName>,
+        found: &Found,
+    ) -> Result<Option<NewJob>, StoreError> {
+        let Some(handler) = onto.or(found.handler.as_ref()).filter(|_| self.want(onto, found)) else {
+            return Ok(None);
+        };
+        if found.handler.as_ref() == Some(handler) {
+            let ordering_key = found.ordering_key.clone();
+            return Ok(Some(NewJob { handler: handler.clone(), priority: found.priority, ordering_key }));
+        }
+        let Some((subscription, key_of_body)) = self.find(handler) else { return Ok(None) };
+        Ok(Some(NewJob {
+            handler: handler.clone(),
+            priority: subscription.priority.unwrap_or(found.priority),
+            ordering_key: ordering_key(store, &subscription.ordering, key_of_body, found).await?,
+        }))
+    }
+
+    fn find(&self, name: &HandlerName) -> Option<&(Subscription, KeyOfBody)> {
+        self.0.iter().find(|(subscription, _)| subscription.handler == *name)
+    }
+}
+
+/// The key that the event would have got from this handler when it arrived.
+async fn ordering_key(
+    store: &dyn Store,
+    ordering: &Ordering,
+    key_of_body: &KeyOfBody,
+    found: &Found,
+) -> Result<Option<String>, StoreError> {
+    let in_source = |text: &str| format!("{}/{text}", found.source);
+    Ok(match ordering {
+        Ordering::None => None,
+        Ordering::PerAccount => found.account.as_deref().map(in_source),
+        Ordering::PerEventType => Some(in_source(&found.event_type)),
+        Ordering::Computed(_) => {
+            let event = store.event(found.event).await?;
+            // A handler that panics must not end the act. It meets the event again when it runs, and fails there.
+            event.and_then(|event| catch_unwind(AssertUnwindSafe(|| key_of_body(&event.body))).unwrap_or_default())
+        }
+    })
+}

@@ -1,0 +1,121 @@
+//! What operators do to jobs: replay and resolve. Each is one function with two doors, the command line and the admin API.
+//!
+//! An act is noted in the audit before it begins, and goes on in steps. Each step is done and noted in one transaction, so an
+//! act that was interrupted goes on after its last finished step.
+
+mod handlers;
+mod pages;
+mod preview;
+mod replay;
+mod resolve;
+mod selection;
+#[cfg(test)]
+mod tests;
+
+use hookfast_store::{Audit, Store, StoreError};
+use hookfast_webhook::HandlerName;
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+pub use handlers::{Handlers, KeyOfBody};
+pub use preview::{Preview, preview};
+pub use replay::{Replay, replay, resume, unfinished};
+pub use resolve::{Resolve, resolve};
+pub use selection::{Selection, UnreadableSelection};
+
+/// The most jobs in one step: a step is one transaction, and nobody else should wait long for it.
+pub const BATCH_MAX: u32 = 200;
+
+/// How far an act has got in this run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many were looked at.
+    pub found: u64,
+    /// How many jobs were changed or made.
+    pub changed: u64,
+    /// How many were left out, because no handler here wants them.
+    pub skipped: u64,
+}
+
+/// How an act ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The act in the audit.
+    pub audit: Uuid,
+    /// What this run came to.
+    pub progress: Progress,
+    /// Whether it got to its end. If not, [`resume`] goes on.
+    pub is_done: bool,
+}
+
+/// An act that was not done, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// Who does something that cannot be undone says why.
+    #[error("{0} needs a reason")]
+    NoReason(&'static str),
+    /// Nobody handles them, so somebody must be named.
+    #[error("events that nobody handles need a handler to be given to")]
+    NoTarget,
+    /// The handler is not configured.
+    #[error("there is no handler `{name}`; there is: {known}")]
+    NoHandler {
+        /// The one that was asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// There is nothing to go on with.
+    #[error("there is no act {0}")]
+    NoAct(Uuid),
+    /// There is nothing to go on with.
+    #[error("the act {0} cannot be resumed: {1}")]
+    NotResumable(Uuid, String),
+    /// The store failed before anything was begun.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store failed in the middle; [`resume`] goes on.
+    #[error("{source}")]
+    Broken {
+        /// The act in the audit.
+        audit: Uuid,
+        /// What went wrong.
+        source: StoreError,
+    },
+}
+
+impl ActError {
+    fn no_handler(name: &HandlerName, handlers: &Handlers) -> Self {
+        let known: Vec<_> = handlers.names().map(HandlerName::as_str).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        Self::NoHandler { name: name.to_string(), known }
+    }
+}
+
+/// Notes that an act begins.
+async fn begin(
+    store: &dyn Store,
+    action: &str,
+    who: &str,
+    why: Option<&str>,
+    what: &impl Serialize,
+) -> Result<Uuid, ActError> {
+    let audit = Audit {
+        id: Uuid::now_v7(),
+        at: OffsetDateTime::now_utc(),
+        who: who.into(),
+        action: action.into(),
+        why: why.map(Into::into),
+        filter: serde_json::to_string(what).map_err(|error| StoreError::Rejected(error.to_string()))?,
+        jobs: 0,
+        next_after: None,
+        is_done: false,
+    };
+    store.begin_act(&audit).await?;
+    Ok(audit.id)
+}
+
+fn is_blank(why: Option<&str>) -> bool {
+    why.is_none_or(|why| why.trim().is_empty())
+}

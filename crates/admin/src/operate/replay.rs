@@ -1,0 +1,239 @@
+//! Replay: jobs become pending again, or are made for another handler.
+
+use std::time::Duration;
+
+use hookfast_store::{Act, Audit, Found, NewJob, Step, Store, StoreError, Which};
+use hookfast_webhook::EventId;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::pages::{Page, Pages};
+use super::{ActError, BATCH_MAX, Handlers, Outcome, Progress, Selection, begin, is_blank};
+
+/// What is replayed, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay {
+    /// Which jobs.
+    pub selection: Selection,
+    /// Who does it.
+    pub who: String,
+    /// Why.
+    pub why: Option<String>,
+    /// Forget that their effects were done: they are done a second time.
+    pub force_effects: bool,
+    /// So many jobs a second at most.
+    pub rate: Option<f64>,
+    /// About so many jobs in a step, up to [`BATCH_MAX`].
+    pub batch: u32,
+}
+
+/// What stands in the audit: all that is needed to go on.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    selection: Selection,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    force_effects: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate_per_second: Option<f64>,
+}
+
+/// The action in the audit.
+const ACTION: &str = "replay";
+
+/// Replays what is selected, until it is done or `stop` says so. `progress` hears of every step.
+pub async fn replay(
+    store: &dyn Store,
+    replay: &Replay,
+    handlers: &Handlers,
+    progress: impl FnMut(Progress),
+    stop: &CancellationToken,
+) -> Result<Outcome, ActError> {
+    check(replay, handlers)?;
+    let what = Written {
+        selection: replay.selection.clone(),
+        force_effects: replay.force_effects,
+        rate_per_second: replay.rate,
+    };
+    let audit = begin(store, ACTION, &replay.who, replay.why.as_deref(), &what).await?;
+    let start = Start { audit, after: None, jobs_before: 0 };
+    go_on(store, replay, start, handlers, progress, stop).await
+}
+
+/// Goes on with a replay that was interrupted, after its last finished step.
+pub async fn resume(
+    store: &dyn Store,
+    audit: Uuid,
+    rate: Option<f64>,
+    handlers: &Handlers,
+    progress: impl FnMut(Progress),
+    stop: &CancellationToken,
+) -> Result<Outcome, ActError> {
+    let (audit, mut replay) = unfinished(store, audit).await?;
+    replay.rate = rate.or(replay.rate);
+    check(&replay, handlers)?;
+    let start = Start { audit: audit.id, after: audit.next_after, jobs_before: audit.jobs };
+    go_on(store, &replay, start, handlers, progress, stop).await
+}
+
+/// A replay that was begun and not finished.
+pub async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Replay), ActError> {
+    let audit = store.audit(id).await?.ok_or(ActError::NoAct(id))?;
+    let not_resumable = |why: String| Err(ActError::NotResumable(id, why));
+    if audit.action != ACTION {
+        return not_resumable(format!("it is no replay but a {}", audit.action));
+    }
+    if audit.is_done {
+        return not_resumable("it is finished".into());
+    }
+    let written: Written = match serde_json::from_str(&audit.filter) {
+        Ok(written) => written,
+        Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
+    };
+    let replay = Replay {
+        selection: written.selection,
+        who: audit.who.clone(),
+        why: audit.why.clone(),
+        force_effects: written.force_effects,
+        rate: written.rate_per_second,
+        batch: BATCH_MAX,
+    };
+    Ok((audit, replay))
+}
+
+fn check(replay: &Replay, handlers: &Handlers) -> Result<(), ActError> {
+    if replay.force_effects && is_blank(replay.why.as_deref()) {
+        return Err(ActError::NoReason("doing effects a second time"));
+    }
+    match &replay.selection.onto {
+        None if replay.selection.which == Which::Unhandled => Err(ActError::NoTarget),
+        Some(onto) if !handlers.has(onto) => Err(ActError::no_handler(onto, handlers)),
+        _ => Ok(()),
+    }
+}
+
+/// Where a replay stands before this run.
+struct Start {
+    audit: Uuid,
+    after: Option<EventId>,
+    jobs_before: u64,
+}
+
+async fn go_on(
+    store: &dyn Store,
+    replay: &Replay,
+    start: Start,
+    handlers: &Handlers,
+    mut report: impl FnMut(Progress),
+    stop: &CancellationToken,
+) -> Result<Outcome, ActError> {
+    let Start { audit, after, jobs_before } = start;
+    let broken = |source| ActError::Broken { audit, source };
+    let limit = replay.selection.limit.unwrap_or(u64::MAX);
+    let mut pages = Pages::after(store, &replay.selection, after);
+    let mut pace = Pace::new(replay.rate);
+    let mut progress = Progress::default();
+    loop {
+        if !pace.wait(stop).await {
+            return Ok(Outcome { audit, progress, is_done: false });
+        }
+        let left = limit.saturating_sub(jobs_before + progress.changed);
+        let page = if left == 0 {
+            Page { found: Vec::new(), next_after: None, is_last: true }
+        } else {
+            pages.next(step_size(replay.batch, replay.rate), left).await.map_err(broken)?
+        };
+        let jobs = jobs(store, replay, handlers, &page.found).await.map_err(broken)?;
+        let act = Act::Replay { jobs: &jobs.made, force_effects: replay.force_effects };
+        let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last };
+        progress.changed += store.act(&step).await.map_err(broken)?;
+        progress.found += page.found.len() as u64;
+        progress.skipped += jobs.skipped;
+        report(progress);
+        if page.is_last {
+            return Ok(Outcome { audit, progress, is_done: true });
+        }
+        pace.did(jobs.made.len());
+    }
+}
+
+/// What becomes of a page.
+struct Jobs {
+    made: Vec<(EventId, NewJob)>,
+    skipped: u64,
+}
+
+async fn jobs(store: &dyn Store, replay: &Replay, handlers: &Handlers, found: &[Found]) -> Result<Jobs, StoreError> {
+    let mut jobs = Jobs { made: Vec::new(), skipped: 0 };
+    for found in found {
+        match handlers.job(store, replay.selection.onto.as_ref(), found).await? {
+            Some(job) => jobs.made.push((found.event, job)),
+            None => jobs.skipped += 1,
+        }
+    }
+    // Several jobs of an event make one job for another handler.
+    jobs.made.dedup_by(|(event, job), (event_before, before)| event == event_before && job.handler == before.handler);
+    Ok(jobs)
+}
+
+/// With a rate, at most half a second's worth in a step, so that they do not come in gusts.
+fn step_size(batch: u32, rate: Option<f64>) -> u32 {
+    let half_a_second = rate.map_or(BATCH_MAX, |rate| (rate / 2.0) as u32);
+    batch.min(BATCH_MAX).min(half_a_second).max(1)
+}
+
+/// The first step at once, and each one after the time that the one before is worth.
+struct Pace {
+    rate: Option<f64>,
+    next_at: Instant,
+}
+
+impl Pace {
+    fn new(rate: Option<f64>) -> Self {
+        Self { rate, next_at: Instant::now() }
+    }
+
+    /// Waits for the next step's time. False if it is time to stop.
+    async fn wait(&self, stop: &CancellationToken) -> bool {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            () = sleep_until(self.next_at) => true,
+        }
+    }
+
+    fn did(&mut self, jobs: usize) {
+        // A step that took long is no reason to hurry afterwards.
+        self.next_at = self.next_at.max(Instant::now()) + worth(jobs, self.rate);
+    }
+}
+
+fn worth(jobs: usize, rate: Option<f64>) -> Duration {
+    let seconds = rate.map_or(0.0, |rate| jobs as f64 / rate);
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_a_rate_a_step_is_half_a_seconds_worth() {
+        assert_eq!(step_size(200, None), 200);
+        assert_eq!(step_size(1000, None), BATCH_MAX);
+        assert_eq!(step_size(200, Some(50.0)), 25);
+        assert_eq!(step_size(10, Some(50.0)), 10);
+        assert_eq!(step_size(200, Some(0.1)), 1);
+        assert_eq!(step_size(0, None), 1);
+    }
+
+    #[test]
+    fn a_step_is_worth_the_time_that_its_jobs_take_at_the_rate() {
+        assert_eq!(worth(25, Some(50.0)), Duration::from_millis(500));
+        assert_eq!(worth(3, Some(0.5)), Duration::from_secs(6));
+        assert_eq!(worth(200, None), Duration::ZERO);
+        assert_eq!(worth(0, Some(1.0)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,67 @@
+//! Resolve: dead letters that nobody has to run again.
+
+use hookfast_store::{Act, Filter, Found, JobId, Resolution, Step, Store, Which};
+use serde::Serialize;
+
+use super::pages::Pages;
+use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, begin, is_blank};
+
+/// Which dead letters are resolved, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolve {
+    /// Which.
+    pub filter: Filter,
+    /// At most so many.
+    pub limit: Option<u64>,
+    /// How.
+    pub resolution: Resolution,
+    /// Who does it.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What stands in the audit.
+#[derive(Serialize)]
+struct Written<'a> {
+    selection: &'a Selection,
+    resolution: &'static str,
+}
+
+impl Resolve {
+    /// The dead letters that it is about.
+    pub fn selection(&self) -> Selection {
+        Selection { which: Which::DeadLetters, filter: self.filter.clone(), onto: None, limit: self.limit }
+    }
+}
+
+/// Resolves dead letters. It is quick, and what is resolved is dead no more: interrupted, it is simply done again.
+pub async fn resolve(
+    store: &dyn Store,
+    resolve: &Resolve,
+    mut report: impl FnMut(Progress),
+) -> Result<Outcome, ActError> {
+    if is_blank(Some(&resolve.why)) {
+        return Err(ActError::NoReason("resolving dead letters"));
+    }
+    let selection = resolve.selection();
+    let what = Written { selection: &selection, resolution: resolve.resolution.as_str() };
+    let audit = begin(store, "resolve", &resolve.who, Some(&resolve.why), &what).await?;
+    let broken = |source| ActError::Broken { audit, source };
+    let mut pages = Pages::after(store, &selection, None);
+    let mut progress = Progress::default();
+    let mut is_done = false;
+    while !is_done {
+        let left = resolve.limit.unwrap_or(u64::MAX).saturating_sub(progress.found);
+        let page = pages.next(BATCH_MAX, left).await.map_err(broken)?;
+        is_done = page.is_last || page.found.len() as u64 == left;
+        let id = |found: &Found| Some(JobId { event: found.event, handler: found.handler.clone()? });
+        let jobs: Vec<_> = page.found.iter().filter_map(id).collect();
+        let act = Act::Resolve { jobs: &jobs, resolution: resolve.resolution };
+        let step = Step { audit, act, next_after: page.next_after, is_last: is_done };
+        progress.changed += store.act(&step).await.map_err(broken)?;
+        progress.found += page.found.len() as u64;
+        report(progress);
+    }
+    Ok(Outcome { audit, progress, is_done: true })
+}

@@ -1,0 +1,171 @@
+//! Which jobs an act is about, and how that stands in the audit.
+
+use hookfast_store::{Filter, Which};
+use hookfast_webhook::{EventId, FailureKind, HandlerName};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Which jobs an act is about. As JSON it is every condition that is set and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
+pub struct Selection {
+    /// In which state they are.
+    pub which: Which,
+    /// What else holds for them.
+    pub filter: Filter,
+    /// The handler that gets their events; without it each job is its own handler's.
+    pub onto: Option<HandlerName>,
+    /// At most so many jobs.
+    pub limit: Option<u64>,
+}
+
+/// The JSON says something that this program does not understand.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnreadableSelection(String);
+
+/// A key that is not known is an error: leaving out a condition would mean more jobs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    which: WrittenWhich,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    events: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handler: Option<String>,
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    event_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    since: Option<OffsetDateTime>,
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    until: Option<OffsetDateTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    onto: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WrittenWhich {
+    DeadLetters,
+    Succeeded,
+    Finished,
+    Unhandled,
+}
+
+impl From<Selection> for Written {
+    fn from(selection: Selection) -> Self {
+        let Selection { which, filter, onto, limit } = selection;
+        let Filter { events, source, handler, event_type, account, failure, since, until } = filter;
+        Self {
+            which: match which {
+                Which::DeadLetters => WrittenWhich::DeadLetters,
+                Which::Succeeded => WrittenWhich::Succeeded,
+                Which::Finished => WrittenWhich::Finished,
+                Which::Unhandled => WrittenWhich::Unhandled,
+            },
+            events: events.iter().map(ToString::to_string).collect(),
+            source,
+            handler,
+            event_type,
+            account,
+            failure: failure.map(|failure| failure.to_string()),
+            since,
+            until,
+            onto: onto.map(|handler| handler.to_string()),
+            limit,
+        }
+    }
+}
+
+impl TryFrom<Written> for Selection {
+    type Error = UnreadableSelection;
+
+    fn try_from(written: Written) -> Result<Self, UnreadableSelection> {
+        let events: Result<Vec<Uuid>, _> = written.events.iter().map(|event| event.parse()).collect();
+        let onto = written.onto.as_deref().map(HandlerName::new).transpose();
+        let failure = written.failure.as_deref().map(str::parse::<FailureKind>).transpose();
+        Ok(Self {
+            which: match written.which {
+                WrittenWhich::DeadLetters => Which::DeadLetters,
+                WrittenWhich::Succeeded => Which::Succeeded,
+                WrittenWhich::Finished => Which::Finished,
+                WrittenWhich::Unhandled => Which::Unhandled,
+            },
+            filter: Filter {
+                events: events.map_err(|error| unreadable(&error))?.into_iter().map(EventId).collect(),
+                source: written.source,
+                handler: written.handler,
+                event_type: written.event_type,
+                account: written.account,
+                failure: failure.map_err(|error| unreadable(&error))?,
+                since: written.since,
+                until: written.until,
+            },
+            onto: onto.map_err(|error| unreadable(&error))?,
+            limit: written.limit,
+        })
+    }
+}
+
+fn unreadable(problem: &impl ToString) -> UnreadableSelection {
+    UnreadableSelection(problem.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+    use super::*;
+
+    #[test]
+    fn what_stands_in_the_audit_is_every_condition_that_is_set_and_nothing_else() {
+        let filter = Filter { source: Some("stripe".into()), failure: Some(FailureKind::Timeout), ..Filter::default() };
+        let selection = Selection { which: Which::DeadLetters, filter, onto: None, limit: Some(7) };
+        let written = serde_json::to_string(&selection).unwrap();
+        assert_eq!(written, r#"{"which":"dead_letters","source":"stripe","failure":"timeout","limit":7}"#);
+    }
+
+    #[test]
+    fn a_selection_comes_back_from_the_audit_as_it_was() {
+        let time = OffsetDateTime::from_unix_timestamp_nanos(1_760_000_000_123_456_000).unwrap();
+        let filter = Filter {
+            events: vec![EventId(Uuid::now_v7()), EventId(Uuid::now_v7())],
+            source: Some("stripe".into()),
+            handler: Some("ledger".into()),
+            event_type: Some("invoice.*".into()),
+            account: Some("acct_\"1".into()),
+            failure: Some(FailureKind::BadPayload),
+            since: Some(time),
+            until: Some(time + time::Duration::HOUR),
+        };
+        for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unhandled] {
+            let onto = Some(HandlerName::new("mail").unwrap());
+            let selection = Selection { which, filter: filter.clone(), onto, limit: Some(u64::MAX) };
+            let written = serde_json::to_string(&selection).unwrap();
+            assert_eq!(serde_json::from_str::<Selection>(&written).unwrap(), selection, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_condition_that_is_not_understood_is_no_condition_less() {
+        for bad in [
+            r#"{"which":"dead_letters","colour":"red"}"#,
+            r#"{"which":"dead_letters","failure":"bad_luck"}"#,
+            r#"{"which":"dead_letters","events":["evt_1"]}"#,
+            r#"{"which":"dead_letters","onto":"No Name"}"#,
+            r#"{"which":"all"}"#,
+            r#"{"source":"stripe"}"#,
+        ] {
+            assert!(serde_json::from_str::<Selection>(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The sections `[handlers.NAME]`: what a handler gets and how it is run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookfast_processor::{AnyHandler, HandlerConfig, Handlers, Log};
+use hookfast_store::DeadLetters;
+use hookfast_webhook::{Delays, HandlerName, Interest, Ordering, Pattern, Priority, RetryPolicy, SourceName, Subscription};
+use toml::Value;
+
+use super::parse;
+use super::sections::Section;
+use super::document::Document;
+
+/// A handler that gets jobs.
+#[derive(Clone)]
+pub struct ConfiguredHandler {
+    /// What it gets.
+    pub subscription: Subscription,
+    /// What it does.
+    pub handler: Arc<dyn AnyHandler>,
+    /// How it is run.
+    pub config: HandlerConfig,
+    /// Its jobs are recorded and wait.
+    pub is_paused: bool,
+}
+
+impl std::fmt::Debug for ConfiguredHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { subscription, handler: _, config, is_paused } = self;
+        f.debug_struct("ConfiguredHandler")
+            .field("subscription", subscription)
+            .field("config", config)
+            .field("is_paused", is_paused)
+            .finish()
+    }
+}
+
+/// All handlers: those of the program, as the configuration changes them, and those that the configuration adds.
+pub(super) fn read(document: &mut Document, sources: &[String], handlers: &Handlers) -> Vec<ConfiguredHandler> {
+    let mut found = Vec::new();
+    let mut configured = document.take("handlers");
+    for (name, handler) in handlers.iter() {
+        let value = configured.remove(name.as_str()).unwrap_or(Value::Table(toml::Table::new()));
+        found.extend(read_one(document, name.as_str(), value, sources, Some(handler)));
+    }
+    let known: Vec<_> = handlers.iter().map(|(name, _)| name.as_str()).collect();
+    for (name, value) in configured {
+        if value.get("run").is_none() && value.is_table() {
+            let problem = if known.is_empty() {
+                "this program has no handler of that name, and none of its own. Write `run = \"log\"` for the built-in one, \
+                 or put your handlers into a program: docs/handlers.md"
+                    .into()
+            } else {
+                format!("this program has no handler of that name; it has: {}", known.join(", "))
+            };
+            document.problem(&format!("handlers.{name}"), problem);
+            continue;
+        }
+        found.extend(read_one(document, &name, value, sources, None));
+    }
+    found
+}
+
+fn read_one(
+    document: &mut Document,
+    name: &str,
+    value: Value,
+    sources: &[String],
+    own: Option<&Arc<dyn AnyHandler>>,
+) -> Option<ConfiguredHandler> {
+    let key = format!("handlers.{name}");
+    let Value::Table(table) = value else {
+        document.problem(&key, format!("must be a section: write `[{key}]` and its keys below"));
+        return None;
+    };
+    let mut section = Section::new(document, &key, table);
+    let name = HandlerName::new(name).map_err(|error| section.problem("", error.to_string())).ok();
+    let built_in = section.optional("run", |value| built_in(value, own.is_some(), name.as_ref()));
+    let source = section.optional("source", |value| known_source(sources, &parse::text::<String>(value)?));
+    let types = section.optional("types", parse::list::<Pattern>);
+    let default = HandlerConfig::default();
+    let retry = read_retry(&mut section);
+    let deadline = section.value("deadline", parse::duration, default.deadline);
+    let concurrency = section.value("concurrency", parse::count, default.concurrency);
+    let order = section.value("ordering", parse::text, Order::None);
+    let dead_letters = section.value("dead_letters", dead_letters, DeadLetters::StepOver);
+    let priority = section.optional("priority", priority);
+    let is_paused = section.value("paused", parse::flag, false);
+    section.finish();
+
+    let handler = built_in.or(own.cloned())?;
+    let interests = interests(handler.interests(), source.as_ref(), types);
+    let (ordering, blocking) = match order {
+        Order::None => (Ordering::None, None),
+        Order::PerAccount => (Ordering::PerAccount, Some(dead_letters)),
+        Order::PerEventType => (Ordering::PerEventType, Some(dead_letters)),
+        Order::Computed => {
+            let handler = Arc::clone(&handler);
+            let key = move |event: &hookfast_webhook::Event| handler.ordering_key(event.body());
+            (Ordering::Computed(Arc::new(key)), Some(dead_letters))
+        }
+    };
+    Some(ConfiguredHandler {
+        subscription: Subscription { handler: name?, interests, ordering, priority },
+        handler,
+        config: HandlerConfig { retry, deadline, concurrency, ordering: blocking },
+        is_paused,
+    })
+}
+
+/// What the program says a handler wants, narrowed or replaced by the configuration.
+fn interests(own: &[Interest], source: Option<&SourceName>, types: Option<Vec<Pattern>>) -> Vec<Interest> {
+    match types {
+        Some(types) => types.into_iter().map(|types| Interest { source: source.cloned(), types }).collect(),
+        None => own
+            .iter()
+            .map(|interest| Interest { source: source.cloned().or(interest.source.clone()), types: interest.types.clone() })
+            .collect(),
+    }
+}
+
+fn built_in(value: &Value, is_own: bool, name: Option<&HandlerName>) -> Result<Arc<dyn AnyHandler>, String> {
+    if is_own {
+        return Err("this handler is the program's own; leave the key out".into());
+    }
+    match parse::text::<String>(value)?.as_str() {
+        "log" => {
+            let name = name.ok_or("the handler has no usable name")?;
+            let handlers = Handlers::new().with_named(name.clone(), Log);
+            handlers.get(name.as_str()).cloned().ok_or_else(|| "it was just added".into())
+        }
+        other => Err(format!("there is no built-in handler `{}`; there is: log", other.escape_debug())),
+    }
+}
+
+fn read_retry(section: &mut Section<'_>) -> RetryPolicy {
+    let mut retry = section.value("retry", retry, RetryPolicy::default());
+    let max_attempts = section.optional("max_attempts", parse::count);
+    retry.max_attempts = max_attempts.map_or(retry.max_attempts, |count| u32::try_from(count).unwrap_or(u32::MAX));
+    retry.jitter = section.value("jitter", share, retry.jitter);
+    retry
+}
+
+/// `"quick"`, `["1m", "5m"]` or `{ base = "1s", factor = 2, cap = "1h" }`.
+fn retry(value: &Value) -> Result<RetryPolicy, String> {
+    const ALLOWED: &str = "write the name of a preset (default, patient, quick), a list of delays such as [\"1m\", \"5m\"], \
+                           or { base = \"1s\", factor = 2.0, cap = \"1h\" }";
+    match value {
+        Value::String(name) => RetryPolicy::preset(name).ok_or_else(|| ALLOWED.into()),
+        Value::Array(delays) if !delays.is_empty() => {
+            Ok(RetryPolicy::list(delays.iter().map(parse::duration).collect::<Result<_, _>>()?))
+        }
+        Value::Table(table) => {
+            if let Some(unknown) = table.keys().find(|key| !["base", "factor", "cap"].contains(&key.as_str())) {
+                return Err(format!("`{unknown}` means nothing here: {ALLOWED}"));
+            }
+            let delay = |key: &str, default| table.get(key).map_or(Ok(default), parse::duration);
+            let factor = table.get("factor").map_or(Some(2.0), number).filter(|factor| *factor >= 1.0);
+            let delays = Delays::Exponential {
+                base: delay("base", Duration::from_secs(1))?,
+                factor: factor.ok_or(ALLOWED)?,
+                cap: delay("cap", Duration::from_secs(3600))?,
+            };
+            Ok(RetryPolicy { delays, ..RetryPolicy::default() })
+        }
+        _ => Err(ALLOWED.into()),
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_float().or(value.as_integer().map(|number| number as f64))
+}
+
+fn share(value: &Value) -> Result<f64, String> {
+    let share = number(value).filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "write a number from 0.0 to 1.0".into())
+}
+
+#[derive(Clone, Copy)]
+enum Order {
+    None,
+    PerAccount,
+    PerEventType,
+    Computed,
+}
+
+impl std::str::FromStr for Order {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "per_account" => Ok(Self::PerAccount),
+            "per_event_type" => Ok(Self::PerEventType),
+            "computed" => Ok(Self::Computed),
+            _ => Err("write \"none\", \"per_account\", \"per_event_type\" or \"computed\""),
+        }
+    }
+}
+
+fn dead_letters(value: &Value) -> Result<DeadLetters, String> {
+    match value.as_str() {
+        Some("block") => Ok(DeadLetters::Block),
+        Some("step_over") => Ok(DeadLetters::StepOver),
+        _ => Err("write \"block\" or \"step_over\"".into()),
+    }
+}
+
+fn priority(value: &Value) -> Result<Priority, String> {
+    let found = value.as_str().and_then(|text| Priority::ALL.into_iter().find(|priority| priority.as_str() == text));
+    found.ok_or_else(|| "write \"high\", \"normal\" or \"low\"".into())
+}
+
+fn known_source(sources: &[String], name: &str) -> Result<SourceName, String> {
+    if !sources.iter().any(|source| source == name) {
+        let problem = format!("there is no source `{}`; there is: {}", name.escape_debug(), sources.join(", "));
+        return Err(problem);
+    }
+    SourceName::new(name).map_err(|error| error.to_string())
+}

@@ -1,0 +1,206 @@
+//! Exactly once: the marker of an effect and the effect itself in one transaction, and only while the job is ours.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hookfast_store::{
+    BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, JobId, Store, StoreError, Token, Value, sqlx,
+};
+use hookfast_webhook::{Failure, FailureKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::faults::{self, Point, Protection};
+
+/// How long a transaction may stay open. On SQLite nobody else can write meanwhile.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The effects of one run of a job. Each has a key of the handler's choice and happens once for this handler and event,
+/// however often the job is run: an attempt resumes after the last one that was done.
+pub struct Effects {
+    store: Arc<dyn Store>,
+    job: JobId,
+    token: Token,
+    /// What went wrong with the store, which is not the handler's fault whatever the handler makes of it.
+    pipeline_fault: Mutex<Option<String>>,
+    done: AtomicUsize,
+    /// For the test kit: break off after so many effects.
+    break_after: Option<usize>,
+}
+
+/// Sent along with a call to the outside, so that the other side knows a repetition when it sees one. The same over
+/// attempts and ordinary replays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(pub Uuid);
+
+impl std::fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Effects {
+    pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token) -> Self {
+        Self { store, job, token, pipeline_fault: Mutex::default(), done: AtomicUsize::new(0), break_after: None }
+    }
+
+    pub(crate) fn breaking_after(self, effects: Option<usize>) -> Self {
+        Self { break_after: effects, ..self }
+    }
+
+    /// Does `work` once: what it writes through the transaction and the marker that it was done are committed together,
+    /// and only if the job is still this worker's. If it was done in an earlier run, `work` is not called, and what came of
+    /// it then is given back.
+    ///
+    /// Only writes through the transaction are covered; a call to the outside belongs into [`Effects::call`].
+    pub async fn once<T, F>(&self, key: &str, work: F) -> Result<T, Failure>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(&mut Transaction<'_>) -> Result<T, Failure>,
+    {
+        let effect = self.key(key, EffectKind::Own);
+        let BegunEffect { is_done, result, mut transaction, .. } = self.begin(&effect).await?;
+        if is_done && !faults::is_off(Protection::Marker) {
+            return remembered(key, result);
+        }
+        let mut open = Transaction { inner: &mut transaction, effects: self };
+        let Ok(value) = tokio::time::timeout(TRANSACTION_TIMEOUT, work(&mut open)).await else {
+            let problem = format!("the effect `{key}` kept its transaction open for {TRANSACTION_TIMEOUT:?}");
+            return Err(Failure::retry(FailureKind::Timeout, problem));
+        };
+        let value = value?;
+        let result = to_remember(&value)?;
+        faults::pass(Point::BeforeEffect);
+        transaction.commit(&effect, result.as_deref()).await.map_err(|error| self.fault(error))?;
+        faults::pass(Point::AfterEffect);
+        self.count()?;
+        Ok(value)
+    }
+
+    /// Calls the outside. `call` gets a key that the other side can tell repetitions by; what it gives back is remembered,
+    /// so that a later attempt does not call again.
+    ///
+    /// Between the call and remembering it this process can die, and then the call is repeated with the same key: only
+    /// an other side that heeds the key makes it exactly once.
+    pub async fn call<T, F>(&self, key: &str, call: F) -> Result<T, Failure>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(IdempotencyKey) -> Result<T, Failure>,
+    {
+        let effect = self.key(key, EffectKind::Outside);
+        let BegunEffect { id, is_done, result, transaction } = self.begin(&effect).await?;
+        if is_done {
+            return remembered(key, result);
+        }
+        transaction.commit_begun().await.map_err(|error| self.fault(error))?;
+        let value = call(IdempotencyKey(id)).await?;
+        let result = to_remember(&value)?;
+        self.store.finish_effect(&effect, result.as_deref()).await.map_err(|error| self.fault(error))?;
+        self.count()?;
+        Ok(value)
+    }
+
+    /// What the store did to this run.
+    pub(crate) fn pipeline_fault(&self) -> Option<String> {
+        self.pipeline_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many effects this run has done.
+    pub(crate) fn done(&self) -> usize {
+        self.done.load(Relaxed)
+    }
+
+    fn key<'a>(&'a self, key: &'a str, kind: EffectKind) -> EffectKey<'a> {
+        EffectKey { job: &self.job, token: self.token, key, kind }
+    }
+
+    async fn begin(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, Failure> {
+        self.store.begin_effect(effect).await.map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, error: EffectError) -> Failure {
+        match error {
+            EffectError::LostLease => Failure::retry(FailureKind::Crash, error),
+            EffectError::Store(StoreError::Rejected(problem)) => Failure::retry(FailureKind::Internal, problem),
+            EffectError::Store(error) => self.note_fault(&error.to_string()),
+        }
+    }
+
+    fn note_fault(&self, problem: &str) -> Failure {
+        *self.pipeline_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem.to_owned());
+        Failure::retry(FailureKind::Pipeline, problem)
+    }
+
+    fn count(&self) -> Result<(), Failure> {
+        let done = self.done.fetch_add(1, Relaxed) + 1;
+        if self.break_after == Some(done) {
+            return Err(Failure::retry(FailureKind::Crash, "the test kit broke off here"));
+        }
+        Ok(())
+    }
+}
+
+/// The transaction of an effect, for the handler's own writes into the gateway's database.
+pub struct Transaction<'a> {
+    inner: &'a mut EffectTransaction,
+    effects: &'a Effects,
+}
+
+impl Transaction<'_> {
+    /// Runs a statement that both databases understand, with `$1` and so on for the [`values!`](crate::values), and says
+    /// how many rows it changed.
+    pub async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, Failure> {
+        let done = self.inner.execute(statement, values).await;
+        self.judged(done)
+    }
+
+    /// The first value that a query gives, if any.
+    pub async fn fetch(&mut self, statement: &'static str, values: Vec<Value>) -> Result<Option<Value>, Failure> {
+        let found = self.inner.fetch(statement, values).await;
+        self.judged(found)
+    }
+
+    /// Whether nothing newer was handled about `object`. Events may come late: with this an older `updated` never
+    /// overwrites a newer `deleted`.
+    pub async fn is_newest(&mut self, object: &str, occurred_at: OffsetDateTime) -> Result<bool, Failure> {
+        let newest = self.inner.is_newest(&self.effects.job.handler, object, occurred_at).await;
+        self.judged(newest)
+    }
+
+    /// The driver's own connection, if the gateway runs on Postgres.
+    pub fn postgres(&mut self) -> Option<&mut sqlx::PgConnection> {
+        self.inner.postgres()
+    }
+
+    /// The driver's own connection, if the gateway runs on SQLite.
+    pub fn sqlite(&mut self) -> Option<&mut sqlx::SqliteConnection> {
+        self.inner.sqlite()
+    }
+
+    fn judged<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, Failure> {
+        result.map_err(|error| match hookfast_store::is_outage(&error) {
+            true => self.effects.note_fault(&error.to_string()),
+            false => Failure::from(error),
+        })
+    }
+}
+
+/// The values of a statement: `values![order.id, order.total]`.
+#[macro_export]
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { vec![$($crate::Value::from($value)),*] };
+}
+
+fn to_remember<T: Serialize>(value: &T) -> Result<Option<String>, Failure> {
+    let json = serde_json::to_string(value)?;
+    Ok((json != "null").then_some(json))
+}
+
+fn remembered<T: DeserializeOwned>(key: &str, result: Option<String>) -> Result<T, Failure> {
+    serde_json::from_str(result.as_deref().unwrap_or("null")).map_err(|error| {
+        Failure::give_up(format!("what came of the effect `{key}` in an earlier run cannot be read any more: {error}"))
+    })
+}

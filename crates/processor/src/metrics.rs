@@ -1,0 +1,109 @@
+//! What is counted. Handles are made once, because looking a series up costs more than counting.
+
+use std::time::Duration;
+
+use hookfast_store::Outcome;
+use hookfast_webhook::{FailureKind, HandlerName};
+use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+/// The series of one handler.
+pub(crate) struct HandlerMetrics {
+    succeeded: Counter,
+    failed: Counter,
+    dead: Counter,
+    interrupted: Counter,
+    pub(crate) stale: Counter,
+    duration: Histogram,
+    pub(crate) lag: Histogram,
+    retries: Vec<Counter>,
+    dead_letters: Vec<Counter>,
+}
+
+impl HandlerMetrics {
+    pub(crate) fn new(handler: &HandlerName) -> Self {
+        let handler = handler.to_string();
+        let processed = |result: &'static str| counter!("hookfast_jobs_processed_total", "handler" => handler.clone(), "result" => result);
+        let by_kind = |name: &'static str| {
+            FailureKind::ALL
+                .iter()
+                .map(|kind| counter!(name, "handler" => handler.clone(), "reason" => kind.as_str()))
+                .collect()
+        };
+        Self {
+            succeeded: processed("succeeded"),
+            failed: processed("failed"),
+            dead: processed("dead_letter"),
+            interrupted: processed("interrupted"),
+            stale: counter!("hookfast_stale_settle_total", "handler" => handler.clone()),
+            duration: histogram!("hookfast_attempt_duration_seconds", "handler" => handler.clone()),
+            lag: histogram!("hookfast_queue_lag_seconds", "handler" => handler.clone()),
+            retries: by_kind("hookfast_retries_total"),
+            dead_letters: by_kind("hookfast_dead_letters_total"),
+        }
+    }
+
+    /// Counts a run that was settled.
+    pub(crate) fn count(&self, outcome: &Outcome, duration: Duration) {
+        self.duration.record(duration);
+        match outcome {
+            Outcome::Succeeded => self.succeeded.increment(1),
+            Outcome::Failed { kind, .. } => {
+                self.failed.increment(1);
+                self.retries[index(*kind)].increment(1);
+            }
+            Outcome::Dead { kind, .. } => {
+                self.dead.increment(1);
+                self.count_dead(*kind);
+            }
+            Outcome::Interrupted { .. } => {
+                self.interrupted.increment(1);
+                self.retries[index(FailureKind::Pipeline)].increment(1);
+            }
+        }
+    }
+
+    /// Counts a job whose lease had ended.
+    pub(crate) fn count_crash(&self) {
+        self.retries[index(FailureKind::Crash)].increment(1);
+    }
+
+    pub(crate) fn count_dead(&self, kind: FailureKind) {
+        self.dead_letters[index(kind)].increment(1);
+    }
+}
+
+fn index(kind: FailureKind) -> usize {
+    FailureKind::ALL.iter().position(|known| *known == kind).expect("all kinds are in it")
+}
+
+/// Shows how much there is to do.
+pub(crate) fn show_backlog(backlog: &hookfast_store::Backlog, handlers: &[HandlerName]) {
+    const STATES: [&str; 4] = ["pending", "processing", "failed", "dead_letter"];
+    for handler in handlers {
+        for state in STATES {
+            let found = backlog.jobs.iter().find(|(of, is, _)| of == handler.as_str() && is == state);
+            let count = found.map_or(0, |(_, _, count)| *count);
+            gauge!("hookfast_jobs", "handler" => handler.to_string(), "state" => state).set(count as f64);
+        }
+    }
+    gauge!("hookfast_oldest_due_age_seconds").set(backlog.oldest_due.unwrap_or_default().as_secs_f64());
+    counter!("hookfast_replayed_jobs_total").absolute(backlog.replayed);
+}
+
+/// Says what the series mean; called once, after the recorder is installed.
+pub fn describe() {
+    describe_counter!("hookfast_jobs_processed_total", "Runs of jobs by handler and by what came of them; a run that a crash cut short is not among them");
+    describe_counter!("hookfast_stale_settle_total", "Runs whose outcome was not written, because the job had been given to another worker meanwhile. Many mean that the lease is too short");
+    describe_histogram!("hookfast_attempt_duration_seconds", Unit::Seconds, "How long a run of a handler took, whatever came of it");
+    describe_histogram!("hookfast_queue_lag_seconds", Unit::Seconds, "From the arrival of an event to the beginning of its first run");
+    describe_counter!("hookfast_retries_total", "Runs that will be repeated, by handler and by why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away");
+    describe_counter!("hookfast_dead_letters_total", "Jobs that became dead letters, by handler and reason. Each needs a person: `hookfast dead-letters list`");
+    describe_gauge!("hookfast_jobs", "Unfinished jobs and dead letters in the store by handler and state, counted up to 100,000 in all. Finished ones are not counted here");
+    describe_gauge!("hookfast_oldest_due_age_seconds", Unit::Seconds, "For how long the job that is due longest has been waiting for a worker; alert on this");
+    describe_counter!("hookfast_replayed_jobs_total", "Jobs that operators made pending again, by the audit log");
+    describe_counter!("hookfast_sweeper_dispatched_total", "Jobs that the sweeper dispatched: retries that were due, leases that had ended, dispatches that got lost");
+    describe_counter!("hookfast_dispatch_failed_total", "Jobs that the queue did not take; the sweeper tries again");
+    describe_gauge!("hookfast_queue_waiting", "Hints that wait in the queue, by handler");
+    describe_gauge!("hookfast_queue_up", "Whether the queue works: 1 or 0. While it is down, jobs wait in the store");
+    describe_gauge!("hookfast_stuck_runs", "Runs past their deadline that do not yield, each holding a thread until the process ends");
+}

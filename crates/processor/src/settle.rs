@@ -1,0 +1,110 @@
+//! Settling: the outcome first, many in one statement, and then the message is acknowledged.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookfast_queue::{Delivery, Queue};
+use hookfast_store::{JobId, Settlement, Store, StoreError};
+use hookfast_webhook::HandlerName;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::faults::{self, Point};
+use crate::metrics::HandlerMetrics;
+use crate::sweeper::hint;
+
+/// How many outcomes share a statement.
+const BATCH: usize = 256;
+
+/// How long to wait before trying again while the store is away.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A run that ended.
+pub(crate) struct Ended {
+    pub(crate) settlement: Settlement,
+    pub(crate) delivery: Option<Arc<Delivery>>,
+    /// The job's place in the process, free once it is settled.
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
+/// Writes outcomes.
+pub(crate) struct Settler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) queue: Arc<dyn Queue>,
+    pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
+    /// For a store that cannot be used any more.
+    pub(crate) must_end: CancellationToken,
+}
+
+impl Settler {
+    /// Settles whatever ended, until nobody can end a run any more.
+    pub(crate) async fn run(self, mut ended: mpsc::Receiver<Ended>) {
+        let mut batch = Vec::new();
+        while ended.recv_many(&mut batch, BATCH).await > 0 {
+            self.settle(std::mem::take(&mut batch)).await;
+        }
+    }
+
+    async fn settle(&self, batch: Vec<Ended>) {
+        faults::pass(Point::BeforeSettle);
+        let settlements: Vec<_> = batch.iter().map(|ended| ended.settlement.clone()).collect();
+        self.write(&settlements).await;
+        faults::pass(Point::AfterSettle);
+        for Ended { delivery, place, .. } in batch {
+            drop(place);
+            if let Some(delivery) = delivery.and_then(Arc::into_inner) {
+                delivery.acknowledge().await;
+            }
+        }
+    }
+
+    /// Writes the outcomes, for as long as it takes. A lease that ends meanwhile makes them stale, and that is found out
+    /// by the token.
+    async fn write(&self, settlements: &[Settlement]) {
+        let mut parts = vec![settlements];
+        while let Some(part) = parts.pop() {
+            match self.store.settle(part).await {
+                Ok(settled) => {
+                    self.count(part, &settled.stale);
+                    if !settled.next.is_empty() {
+                        let hints: Vec<_> = settled.next.into_iter().map(hint).collect();
+                        self.queue.dispatch(&hints).await;
+                    }
+                }
+                // One of them cannot be written: find it.
+                Err(StoreError::Rejected(_)) if part.len() > 1 => {
+                    let (left, right) = part.split_at(part.len() / 2);
+                    parts.extend([right, left]);
+                }
+                Err(StoreError::Rejected(problem)) => {
+                    let job = &part[0].job;
+                    tracing::error!(event_id = %job.event, handler = %job.handler, problem, "an outcome cannot be written; the job will be run again");
+                }
+                // The store is closed or damaged: whoever starts anew finds the lease ended.
+                Err(error @ StoreError::Broken(_)) => {
+                    tracing::error!(%error, jobs = part.len(), "outcomes could not be written");
+                    self.must_end.cancel();
+                    return;
+                }
+                Err(error @ StoreError::Unavailable(_)) => {
+                    tracing::warn!(%error, jobs = part.len(), "outcomes could not be written; trying again");
+                    tokio::time::sleep(PAUSE).await;
+                    parts.push(part);
+                }
+            }
+        }
+    }
+
+    fn count(&self, settlements: &[Settlement], stale: &[JobId]) {
+        for Settlement { job, outcome, duration, .. } in settlements {
+            let Some(metrics) = self.metrics.get(&job.handler) else { continue };
+            if stale.contains(job) {
+                metrics.stale.increment(1);
+                tracing::warn!(event_id = %job.event, handler = %job.handler, "a run ended after its job was given to another worker; its outcome does not count");
+            } else {
+                metrics.count(outcome, *duration);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Makes the stream and its consumers, at the start and whenever they are gone: a server may come back empty after a power
+//! cut, and anybody may remove a stream.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{self, AckPolicy};
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::{self, DiscardPolicy, Info, RetentionPolicy, StorageType};
+use async_nats::jetstream::{Context, ErrorCode};
+use hookfast_webhook::{HandlerName, Priority};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::link::Link;
+use super::names::Names;
+use super::{Handlers, REQUEST_PATIENCE, is_connected};
+use crate::{Config, QueueError};
+
+/// How long to leave a server alone that did not do what it was asked.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+pub(super) struct Keeper {
+    pub(super) context: Context,
+    pub(super) link: Arc<Link>,
+    pub(super) names: Arc<Names>,
+    pub(super) config: Config,
+    pub(super) handlers: Handlers,
+    /// The highest number that the stream gave to a message of ours.
+    pub(super) last_sequence: Arc<AtomicU64>,
+    pub(super) emptied: Arc<Notify>,
+    /// When the stream we know was made: another time means another stream.
+    pub(super) stream_created: Option<OffsetDateTime>,
+    pub(super) consumers_created: HashMap<String, OffsetDateTime>,
+}
+
+impl Keeper {
+    /// Puts everything in its place if the server is there. If it is not, that is no error: [`Keeper::run`] goes on.
+    pub(super) async fn begin(&mut self) -> Result<(), QueueError> {
+        let kept = timeout(REQUEST_PATIENCE, self.keep()).await;
+        match kept.unwrap_or_else(|_| Err(self.link.unreachable("it does not answer".into()))) {
+            Err(problem @ QueueError::OtherStream { .. }) => Err(problem),
+            Err(problem) => {
+                tracing::warn!(%problem, "the queue cannot be used yet; jobs wait in the store");
+                self.link.look();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            self.link.asked_to_look().await;
+            while let Err(problem) = self.keep().await {
+                self.link.down(match problem {
+                    QueueError::Unreachable { problem, .. } => problem,
+                    other => other.to_string(),
+                });
+                if !is_connected(&self.context.client()) {
+                    // The next connection asks to look.
+                    break;
+                }
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Sees to it that stream and consumers are there, as they should be.
+    async fn keep(&mut self) -> Result<(), QueueError> {
+        self.keep_stream().await?;
+        let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut repaired = false;
+        for handler in &handlers {
+            for priority in Priority::ALL {
+                repaired |= self.keep_consumer(priority, handler).await?;
+            }
+        }
+        self.link.up(repaired);
+        Ok(())
+    }
+
+    async fn keep_stream(&mut self) -> Result<(), QueueError> {
+        // Before asking, or what is published meanwhile would look lost.
+        let last_sequence = self.last_sequence.load(Ordering::Relaxed);
+        let info = self.stream().await?;
+        let known = self.stream_created.replace(info.created);
+        let was_replaced = known.is_some_and(|created| created != info.created);
+        let is_unused = known.is_none() && info.state.last_sequence == 0;
+        let lost_messages = info.state.last_sequence < last_sequence;
+        if was_replaced || is_unused || lost_messages {
+            tracing::info!(
+                stream = self.names.stream(),
+                "the stream is new or lost messages: all jobs should be dispatched"
+            );
+            self.last_sequence.store(info.state.last_sequence, Ordering::Relaxed);
+            self.emptied.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The stream as it is on the server, made or changed if it has to be.
+    async fn stream(&self) -> Result<Info, QueueError> {
+        match self.context.get_stream(self.names.stream()).await {
+            Ok(stream) => self.fitting(stream.cached_info().clone()).await,
+            Err(error) => match error.kind() {
+                GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                    let made = self.context.create_stream(self.wanted_stream()).await;
+                    made.map(|stream| stream.cached_info().clone()).map_err(|error| self.not_made(&error))
+                }
+                _ => Err(self.link.unreachable(format!("JetStream does not answer ({error}); is it enabled there?"))),
+            },
+        }
+    }
+
+    /// The stream, with our settings if it had others.
+    async fn fitting(&self, found: Info) -> Result<Info, QueueError> {
+        let wanted = self.wanted_stream();
+        // The server adds settings of its own, and those stay.
+        let changed = stream::Config {
+            subjects: wanted.subjects,
+            retention: wanted.retention,
+            storage: wanted.storage,
+            discard: wanted.discard,
+            discard_new_per_subject: wanted.discard_new_per_subject,
+            max_messages: wanted.max_messages,
+            max_messages_per_subject: wanted.max_messages_per_subject,
+            num_replicas: wanted.num_replicas,
+            ..found.config.clone()
+        };
+        if changed == found.config {
+            return Ok(found);
+        }
+        self.context.update_stream(&changed).await.map_err(|error| self.not_made(&error))
+    }
+
+    fn wanted_stream(&self) -> stream::Config {
+        stream::Config {
+            name: self.names.stream().to_owned(),
+            description: Some("Hints of Hookfast that jobs are ready. The jobs are in its database.".into()),
+            subjects: vec![self.names.all_jobs()],
+            retention: RetentionPolicy::WorkQueue,
+            storage: StorageType::File,
+            discard: DiscardPolicy::New,
+            discard_new_per_subject: true,
+            max_messages: i64::try_from(self.config.capacity).unwrap_or(i64::MAX),
+            max_messages_per_subject: 1,
+            num_replicas: self.config.replicas,
+            ..Default::default()
+        }
+    }
+
+    /// What the server refuses, it will refuse again; all else may be over soon.
+    fn not_made(&self, error: &CreateStreamError) -> QueueError {
+        match error.kind() {
+            CreateStreamErrorKind::JetStream(refusal) if refusal.code() < 503 => {
+                QueueError::OtherStream { stream: self.names.stream().to_owned(), problem: refusal.to_string() }
+            }
+            _ => self.link.unreachable(error.to_string()),
+        }
+    }
+
+    /// Whether the consumer was not there before, as far as we know.
+    async fn keep_consumer(&mut self, priority: Priority, handler: &HandlerName) -> Result<bool, QueueError> {
+        let name = self.names.consumer(priority, handler);
+        let wanted = consumer::pull::Config {
+            durable_name: Some(name.clone()),
+            filter_subject: self.names.jobs(priority, handler),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.config.ack_wait,
+            max_deliver: -1,
+            max_ack_pending: i64::from(self.config.max_ack_pending),
+            ..Default::default()
+        };
+        let made = self.context.create_consumer_on_stream(wanted, self.names.stream()).await;
+        let consumer = made.map_err(|error| self.link.unreachable(format!("no consumer {name}: {error}")))?;
+        let created = consumer.cached_info().created;
+        Ok(self.consumers_created.insert(name, created) != Some(created))
+    }
+}

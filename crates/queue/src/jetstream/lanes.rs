@@ -1,0 +1,132 @@
+//! The hints of one handler: a lane for each priority.
+
+use std::sync::Arc;
+
+use async_nats::SubscribeError;
+use async_nats::jetstream::Context;
+use hookfast_webhook::{HandlerName, Priority};
+use tokio::sync::watch;
+
+use super::lane::{Heard, Lane};
+use super::link::{Link, State};
+use super::names::Names;
+use crate::turns::{LANES, Turns};
+use crate::{Delivery, Hint, Receipt};
+
+pub(super) struct Lanes {
+    handler: HandlerName,
+    lanes: [Lane; LANES],
+    turns: Turns,
+    link: Arc<Link>,
+    state: watch::Receiver<State>,
+    /// The repairs that our requests know of.
+    repairs: u64,
+}
+
+impl Lanes {
+    pub(super) async fn new(
+        context: &Context,
+        names: &Names,
+        link: Arc<Link>,
+        handler: &HandlerName,
+    ) -> Result<Self, SubscribeError> {
+        let lane = |priority| Lane::new(context, names, priority, handler);
+        let [high, normal, low] = Priority::ALL;
+        let lanes = [lane(high).await?, lane(normal).await?, lane(low).await?];
+        let state = link.watch();
+        Ok(Self { handler: handler.clone(), lanes, turns: Turns::default(), link, state, repairs: 0 })
+    }
+
+    /// Up to `max` hints, and at least one. Everything is kept in the lanes until the last step, which does not wait.
+    pub(super) async fn pull(&mut self, max: usize) -> Vec<Delivery> {
+        loop {
+            self.lanes.iter_mut().for_each(Lane::take_in);
+            let is_up = self.is_up();
+            let shares = self.shares(max, is_up);
+            if is_up {
+                self.ask(&shares).await;
+                self.fetch().await;
+            }
+            let taken = self.take(&shares);
+            if !taken.is_empty() {
+                return taken;
+            }
+            if self.len() == 0 {
+                self.hear().await;
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.lanes.iter().map(Lane::len).sum()
+    }
+
+    /// Whether requests can be sent. Forgets those that the server does not know any more.
+    fn is_up(&mut self) -> bool {
+        let state = self.state.borrow_and_update().clone();
+        if state.repairs != self.repairs {
+            self.repairs = state.repairs;
+            self.lanes.iter_mut().for_each(Lane::begin_anew);
+        }
+        state.is_up()
+    }
+
+    /// How many hints each lane contributes to the next `max`: of those that are here and, if we can, of those that we
+    /// know to be on the server.
+    fn shares(&mut self, max: usize, can_fetch: bool) -> [usize; LANES] {
+        let known = self.lanes.each_ref().map(|lane| {
+            let fetchable = if can_fetch { lane.fetchable() } else { 0 };
+            lane.len().saturating_add(fetchable)
+        });
+        let mut shares = [0; LANES];
+        for _ in 0..max {
+            let Some(lane) = self.turns.next(|lane| shares[lane] < known[lane]) else { break };
+            shares[lane] += 1;
+        }
+        shares
+    }
+
+    /// Asks for what is missing from the shares. Lanes that know of nothing wait for one message.
+    async fn ask(&mut self, shares: &[usize; LANES]) {
+        for (lane, share) in self.lanes.iter_mut().zip(shares) {
+            lane.ask(share.saturating_sub(lane.len())).await;
+        }
+    }
+
+    /// Waits for what is being fetched.
+    async fn fetch(&mut self) {
+        for lane in &mut self.lanes {
+            while lane.is_fetching() {
+                if lane.hear().await == Heard::Silence {
+                    self.link.look();
+                }
+            }
+        }
+    }
+
+    /// Waits until something may have changed.
+    async fn hear(&mut self) {
+        let [high, normal, low] = &mut self.lanes;
+        let heard = tokio::select! {
+            heard = high.hear() => heard,
+            heard = normal.hear() => heard,
+            heard = low.hear() => heard,
+            _ = self.state.changed() => Heard::Something,
+        };
+        if heard == Heard::Silence {
+            self.link.look();
+        }
+    }
+
+    /// The shares, the most urgent first, as far as they are here.
+    fn take(&mut self, shares: &[usize; LANES]) -> Vec<Delivery> {
+        let mut taken = Vec::new();
+        for ((lane, priority), share) in self.lanes.iter_mut().zip(Priority::ALL).zip(shares) {
+            taken.extend(lane.take(*share).map(|arrived| Delivery {
+                hint: Hint { event: arrived.event, handler: self.handler.clone(), priority },
+                receipt: Receipt::JetStream(arrived.receipt),
+            }));
+        }
+        taken
+    }
+}

@@ -1,0 +1,67 @@
+//! What things are called on the server.
+
+use hookfast_webhook::{EventId, HandlerName, Priority};
+use uuid::Uuid;
+
+/// The names under one prefix.
+pub(super) struct Names {
+    prefix: String,
+    stream: String,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), stream: format!("{prefix}-jobs") }
+    }
+
+    pub(super) fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// The subjects of all jobs.
+    pub(super) fn all_jobs(&self) -> String {
+        format!("{}.jobs.>", self.prefix)
+    }
+
+    /// The subject of one job.
+    pub(super) fn job(&self, priority: Priority, handler: &HandlerName, event: EventId) -> String {
+        format!("{}.jobs.{}.{handler}.{event}", self.prefix, priority.as_str())
+    }
+
+    /// The subjects of a handler's jobs of one priority.
+    pub(super) fn jobs(&self, priority: Priority, handler: &HandlerName) -> String {
+        format!("{}.jobs.{}.{handler}.*", self.prefix, priority.as_str())
+    }
+
+    /// The consumer of those.
+    pub(super) fn consumer(&self, priority: Priority, handler: &HandlerName) -> String {
+        format!("{}-{handler}", priority.as_str())
+    }
+
+    /// Where messages of that consumer are asked for.
+    pub(super) fn next(&self, priority: Priority, handler: &HandlerName) -> String {
+        format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream, self.consumer(priority, handler))
+    }
+}
+
+/// The event of the job with this subject.
+pub(super) fn event(subject: &str) -> Option<EventId> {
+    let (_, id) = subject.rsplit_once('.')?;
+    Uuid::try_parse(id).ok().map(EventId)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+    use super::*;
+
+    #[test]
+    fn a_subject_tells_which_job_it_is_for() {
+        let (names, handler, id) = (Names::new("hookfast"), HandlerName::new("ledger").unwrap(), EventId::new());
+        let subject = names.job(Priority::High, &handler, id);
+        assert_eq!(subject, format!("hookfast.jobs.high.ledger.{id}"));
+        assert_eq!(event(&subject), Some(id));
+        assert_eq!(event("hookfast.jobs.high.ledger.rubbish"), None);
+    }
+}

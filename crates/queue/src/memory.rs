@@ -1,0 +1,197 @@
+//! The queue of a gateway that is one process: gone when it ends, and the sweeper finds everything again.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use hookfast_webhook::{EventId, HandlerName, Priority};
+use tokio::sync::Notify;
+
+use crate::turns::{LANES, Turns, lane};
+use crate::{Delivery, Dispatched, Hint, Queue, QueueError};
+
+/// A queue in memory.
+#[derive(Debug)]
+pub struct MemoryQueue {
+    shared: Arc<Shared>,
+}
+
+impl MemoryQueue {
+    /// An empty queue for at most `capacity` hints, counting those that are being handled.
+    pub fn new(capacity: usize) -> Self {
+        Self { shared: Arc::new(Shared { capacity, hints: Mutex::default() }) }
+    }
+}
+
+#[async_trait]
+impl Queue for MemoryQueue {
+    async fn dispatch(&self, hints: &[Hint]) -> Dispatched {
+        let mut queue = self.shared.lock();
+        let mut dispatched = Dispatched::default();
+        for hint in hints {
+            if queue.jobs.contains(&job(hint)) {
+                dispatched.waiting_already += 1;
+            } else if queue.jobs.len() >= self.shared.capacity {
+                dispatched.not_queued += 1;
+            } else {
+                queue.add(hint);
+                dispatched.queued += 1;
+            }
+        }
+        dispatched
+    }
+
+    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Delivery> {
+        loop {
+            let (hints, arrived) = self.shared.lock().handler(handler).take(handler, max);
+            if !hints.is_empty() || max == 0 {
+                return hints.into_iter().map(|hint| self.shared.deliver(hint)).collect();
+            }
+            arrived.notified().await;
+        }
+    }
+
+    async fn waiting(&self, handler: &HandlerName) -> Option<u64> {
+        Some(self.shared.lock().handler(handler).len() as u64)
+    }
+
+    fn room(&self) -> usize {
+        self.shared.capacity.saturating_sub(self.shared.lock().jobs.len())
+    }
+
+    async fn check(&self) -> Result<(), QueueError> {
+        let capacity = self.shared.capacity;
+        if self.shared.lock().jobs.len() < capacity {
+            return Ok(());
+        }
+        Err(QueueError::Refused(format!("{capacity} hints wait or are being handled, and that is the limit")))
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// What is lost with the process is dispatched when the next one starts.
+    async fn emptied(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn close(&self) {}
+}
+
+/// What tells jobs apart.
+type Job = (EventId, HandlerName);
+
+fn job(hint: &Hint) -> Job {
+    (hint.event, hint.handler.clone())
+}
+
+struct Shared {
+    capacity: usize,
+    hints: Mutex<Hints>,
+}
+
+#[derive(Default)]
+struct Hints {
+    /// Which jobs wait or are being handled.
+    jobs: HashSet<Job>,
+    /// What waits.
+    handlers: HashMap<HandlerName, Lanes>,
+}
+
+/// What waits for one handler.
+#[derive(Default)]
+struct Lanes {
+    lanes: [VecDeque<EventId>; LANES],
+    turns: Turns,
+    arrived: Arc<Notify>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Hints> {
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(self: &Arc<Self>, hint: Hint) -> Delivery {
+        let receipt = Receipt { queue: Arc::clone(self), hint: Some(hint.clone()) };
+        Delivery { hint, receipt: crate::Receipt::Memory(receipt) }
+    }
+}
+
+impl Hints {
+    fn handler(&mut self, handler: &HandlerName) -> &mut Lanes {
+        self.handlers.entry(handler.clone()).or_default()
+    }
+
+    fn add(&mut self, hint: &Hint) {
+        self.jobs.insert(job(hint));
+        let lanes = self.handler(&hint.handler);
+        lanes.lanes[lane(hint.priority)].push_back(hint.event);
+        lanes.arrived.notify_one();
+    }
+
+    /// Puts a hint that was not acknowledged before the others, as it was before.
+    fn put_back(&mut self, hint: &Hint) {
+        let lanes = self.handler(&hint.handler);
+        lanes.lanes[lane(hint.priority)].push_front(hint.event);
+        lanes.arrived.notify_one();
+    }
+}
+
+impl Lanes {
+    fn len(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum()
+    }
+
+    /// Up to `max` hints, the most urgent first, and what tells of further ones.
+    fn take(&mut self, handler: &HandlerName, max: usize) -> (Vec<Hint>, Arc<Notify>) {
+        let mut taken = Vec::with_capacity(max.min(self.len()));
+        while taken.len() < max {
+            let Some(lane) = self.turns.next(|lane| !self.lanes[lane].is_empty()) else { break };
+            let event = self.lanes[lane].pop_front().expect("a lane has its turn only with something in it");
+            taken.push(Hint { event, handler: handler.clone(), priority: Priority::ALL[lane] });
+        }
+        taken.sort_by_key(|hint| lane(hint.priority));
+        if self.len() > 0 {
+            // A notification wakes one: there is something left for the next.
+            self.arrived.notify_one();
+        }
+        (taken, Arc::clone(&self.arrived))
+    }
+}
+
+/// Puts its hint back unless it is acknowledged.
+pub(crate) struct Receipt {
+    queue: Arc<Shared>,
+    hint: Option<Hint>,
+}
+
+impl Receipt {
+    pub(crate) fn acknowledge(mut self) {
+        if let Some(hint) = self.hint.take() {
+            self.queue.lock().jobs.remove(&job(&hint));
+        }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some(hint) = self.hint.take() {
+            self.queue.lock().put_back(&hint);
+        }
+    }
+}
+
+/// A million hints are nothing to read.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryQueue").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipt").field("hint", &self.hint).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,604 @@
+//! Every verb of the queue, in memory and on two generations of nats-server, with the same expectations; then what only
+//! servers can do: go away, come back, and forget.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, Context, stream};
+use hookfast_harness::{NatsVersion, PrivateNats};
+use hookfast_queue::{Config, Delivery, Dispatched, Hint, Queue, QueueError, QueueUrl, open};
+use hookfast_webhook::{EventId, HandlerName, Priority};
+use tokio::time::{sleep, timeout};
+
+/// Where the queue of one test is.
+struct Place {
+    nats: Option<PrivateNats>,
+}
+
+impl Place {
+    fn memory() -> Self {
+        Self { nats: None }
+    }
+
+    fn nats(version: NatsVersion) -> Self {
+        Self { nats: Some(PrivateNats::start(version)) }
+    }
+
+    fn server(&mut self) -> &mut PrivateNats {
+        self.nats.as_mut().expect("there is a server")
+    }
+
+    fn config(&self) -> Config {
+        Config::new(match &self.nats {
+            None => QueueUrl::Memory,
+            Some(nats) => nats.url().parse().unwrap(),
+        })
+    }
+
+    async fn open(&self) -> Arc<dyn Queue> {
+        self.open_with(|_| {}).await
+    }
+
+    async fn open_with(&self, change: impl FnOnce(&mut Config)) -> Arc<dyn Queue> {
+        self.try_open(change).await.expect("the queue opens")
+    }
+
+    async fn try_open(&self, change: impl FnOnce(&mut Config)) -> Result<Arc<dyn Queue>, QueueError> {
+        let mut config = self.config();
+        change(&mut config);
+        open(&config, vec![ledger()]).await
+    }
+
+    /// The server as others see it.
+    async fn jetstream(&self) -> Context {
+        jetstream::new(async_nats::connect(self.nats.as_ref().expect("there is a server").url()).await.unwrap())
+    }
+
+    async fn messages(&self) -> u64 {
+        let stream = self.jetstream().await.get_stream("hookfast-jobs").await.unwrap();
+        stream.cached_info().state.messages
+    }
+}
+
+fn ledger() -> HandlerName {
+    HandlerName::new("ledger").unwrap()
+}
+
+fn hint(priority: Priority) -> Hint {
+    Hint { event: EventId::new(), handler: ledger(), priority }
+}
+
+fn hints(count: usize) -> Vec<Hint> {
+    std::iter::repeat_with(|| hint(Priority::Normal)).take(count).collect()
+}
+
+fn queued(queued: usize) -> Dispatched {
+    Dispatched { queued, ..Default::default() }
+}
+
+/// Fails a test that would hang.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(30), future).await.unwrap_or_else(|_| panic!("waited 30 s in vain: {what}"))
+}
+
+async fn pull(queue: &Arc<dyn Queue>, max: usize) -> Vec<Delivery> {
+    soon("a hint", queue.pull(&ledger(), max)).await
+}
+
+/// Pulls and acknowledges so many hints.
+async fn finish(queue: &Arc<dyn Queue>, count: usize) -> Vec<Hint> {
+    let mut finished = Vec::new();
+    while finished.len() < count {
+        for delivery in pull(queue, count - finished.len()).await {
+            finished.push(delivery.hint.clone());
+            delivery.acknowledge().await;
+        }
+    }
+    finished
+}
+
+/// Dispatches until everything got through, as the sweeper does.
+async fn dispatch_all(queue: &Arc<dyn Queue>, hints: &[Hint]) {
+    let all = async {
+        while queue.dispatch(hints).await.not_queued > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("all hints get through", all).await;
+}
+
+async fn until_usable(queue: &Arc<dyn Queue>) {
+    let usable = async {
+        while queue.check().await.is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the queue can be used", usable).await;
+}
+
+async fn until_unusable(queue: &Arc<dyn Queue>) {
+    let unusable = async {
+        while queue.check().await.is_ok() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the queue cannot be used", unusable).await;
+}
+
+fn set(hints: &[Hint]) -> HashSet<Hint> {
+    hints.iter().cloned().collect()
+}
+
+async fn a_dispatched_hint_is_pulled_as_it_was(place: Place) {
+    let queue = place.open().await;
+    assert_eq!(queue.is_shared(), place.nats.is_some());
+    for priority in Priority::ALL {
+        let sent = hint(priority);
+        assert_eq!(queue.dispatch(std::slice::from_ref(&sent)).await, queued(1));
+        assert_eq!(finish(&queue, 1).await, [sent]);
+    }
+    assert_eq!(queue.check().await, Ok(()));
+    assert_eq!(queue.dispatch(&[]).await, queued(0));
+}
+
+async fn a_pull_waits_until_there_is_something(place: Place) {
+    let queue = place.open().await;
+    let waiting = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { finish(&queue, 1).await }
+    });
+    assert!(timeout(Duration::from_millis(200), queue.pull(&ledger(), 1)).await.is_err(), "there is nothing yet");
+    let sent = hint(Priority::Low);
+    queue.dispatch(std::slice::from_ref(&sent)).await;
+    assert_eq!(soon("the pull ends", waiting).await.unwrap(), [sent]);
+}
+
+async fn a_job_that_waits_or_is_handled_is_not_queued_twice(place: Place) {
+    let queue = place.open().await;
+    let sent = hints(3);
+    assert_eq!(queue.dispatch(&sent).await, queued(3));
+    let again = Dispatched { waiting_already: 3, ..Default::default() };
+    assert_eq!(queue.dispatch(&sent).await, again, "they wait");
+    let mut deliveries = Vec::new();
+    while deliveries.len() < 3 {
+        deliveries.extend(pull(&queue, 3).await);
+    }
+    assert_eq!(queue.dispatch(&sent).await, again, "they are being handled");
+    for delivery in deliveries {
+        delivery.acknowledge().await;
+    }
+    // A server may hear of the acknowledgements a little later.
+    let mut queued = 0;
+    while queued < 3 {
+        queued += queue.dispatch(&sent).await.queued;
+    }
+    assert_eq!(set(&finish(&queue, 3).await), set(&sent), "what is done can be queued again");
+}
+
+async fn a_job_that_stands_twice_in_a_batch_is_queued_once(place: Place) {
+    let queue = place.open().await;
+    let sent = hint(Priority::Normal);
+    let dispatched = queue.dispatch(&[sent.clone(), sent.clone()]).await;
+    assert_eq!(dispatched, Dispatched { queued: 1, waiting_already: 1, not_queued: 0 });
+}
+
+async fn handlers_get_their_own_hints(place: Place) {
+    let queue = place.open().await;
+    // It was not there when the queue was opened.
+    let mail = HandlerName::new("mail").unwrap();
+    let (ours, theirs) = (hint(Priority::Normal), Hint { handler: mail.clone(), ..hint(Priority::High) });
+    dispatch_all(&queue, &[ours.clone(), theirs.clone()]).await;
+    let mut deliveries = soon("a hint for mail", queue.pull(&mail, 10)).await;
+    assert_eq!(deliveries.len(), 1);
+    assert_eq!(deliveries.remove(0).hint, theirs);
+    assert_eq!(finish(&queue, 1).await, [ours]);
+}
+
+async fn no_more_comes_than_asked_for(place: Place) {
+    let queue = place.open().await;
+    dispatch_all(&queue, &hints(20)).await;
+    assert!(queue.pull(&ledger(), 0).await.is_empty());
+    let mut finished = 0;
+    while finished < 20 {
+        let deliveries = pull(&queue, 3).await;
+        assert!((1..=3).contains(&deliveries.len()), "{}", deliveries.len());
+        finished += deliveries.len();
+        for delivery in deliveries {
+            delivery.acknowledge().await;
+        }
+    }
+}
+
+async fn what_is_urgent_goes_first(place: Place) {
+    let queue = place.open().await;
+    let sent = Priority::ALL.map(|priority| [priority; 20]).concat().into_iter().map(hint);
+    dispatch_all(&queue, &sent.rev().collect::<Vec<_>>()).await;
+    let mut finished = Vec::new();
+    while finished.len() < 60 {
+        finished.extend(finish(&queue, 1).await);
+    }
+    let [high, normal, low] = Priority::ALL.map(|priority| {
+        let places = finished.iter().enumerate().filter(|(_, hint)| hint.priority == priority);
+        places.map(|(place, _)| place).sum::<usize>()
+    });
+    assert!(high < normal && normal < low, "{high} {normal} {low}");
+}
+
+async fn what_is_not_urgent_gets_its_turn(place: Place) {
+    let queue = place.open().await;
+    let urgent: Vec<_> = std::iter::repeat_with(|| hint(Priority::High)).take(300).collect();
+    let low: Vec<_> = std::iter::repeat_with(|| hint(Priority::Low)).take(5).collect();
+    dispatch_all(&queue, &urgent).await;
+    dispatch_all(&queue, &low).await;
+    let mut first = Vec::new();
+    while first.len() < 200 {
+        for delivery in pull(&queue, 10).await {
+            first.push(delivery.hint.clone());
+            delivery.acknowledge().await;
+        }
+    }
+    let came = first.iter().filter(|hint| hint.priority == Priority::Low).count();
+    assert_eq!(came, 5, "while urgent ones still wait");
+}
+
+async fn what_is_not_acknowledged_comes_again(place: Place) {
+    let queue = place.open_with(|config| config.ack_wait = Duration::from_secs(1)).await;
+    let sent = hint(Priority::Normal);
+    queue.dispatch(std::slice::from_ref(&sent)).await;
+    for _ in 0..2 {
+        let deliveries = pull(&queue, 5).await;
+        assert_eq!(deliveries.iter().map(|delivery| &delivery.hint).collect::<Vec<_>>(), [&sent]);
+    }
+    assert_eq!(finish(&queue, 1).await, [sent]);
+}
+
+/// With an `ack_wait` longer than the test, nothing comes from the server a second time.
+async fn a_pull_that_is_dropped_loses_nothing(place: Place) {
+    let queue = place.open_with(|config| config.ack_wait = Duration::from_secs(600)).await;
+    let sent = hints(300);
+    let mut came = HashSet::new();
+    for part in sent.chunks(20) {
+        dispatch_all(&queue, part).await;
+        for microseconds in [0, 50, 200, 800] {
+            let pulled = timeout(Duration::from_micros(microseconds), queue.pull(&ledger(), 7)).await;
+            for delivery in pulled.unwrap_or_default() {
+                came.insert(delivery.hint.clone());
+                delivery.acknowledge().await;
+            }
+        }
+    }
+    came.extend(finish(&queue, sent.len() - came.len()).await);
+    assert_eq!(came, set(&sent));
+}
+
+async fn a_full_queue_takes_no_more_until_there_is_room(place: Place) {
+    let queue = place.open_with(|config| config.capacity = 5).await;
+    let sent = hints(8);
+    assert_eq!(queue.dispatch(&sent).await, Dispatched { queued: 5, waiting_already: 0, not_queued: 3 });
+    assert!(matches!(queue.check().await, Err(QueueError::Refused(_))));
+    let finished = finish(&queue, 5).await;
+    let rest: Vec<_> = sent.into_iter().filter(|hint| !finished.contains(hint)).collect();
+    dispatch_all(&queue, &rest).await;
+    assert_eq!(queue.check().await, Ok(()));
+    assert_eq!(set(&finish(&queue, 3).await), set(&rest));
+}
+
+async fn many_pulls_at_once_get_every_hint_once(place: Place) {
+    let queue = place.open().await;
+    let sent = hints(5000);
+    dispatch_all(&queue, &sent).await;
+    let (done, mut came) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..4 {
+        let (queue, done) = (Arc::clone(&queue), done.clone());
+        tokio::spawn(async move {
+            loop {
+                for delivery in queue.pull(&ledger(), 64).await {
+                    done.send(delivery.hint.clone()).unwrap();
+                    delivery.acknowledge().await;
+                }
+            }
+        });
+    }
+    let mut hints = Vec::new();
+    while hints.len() < sent.len() {
+        hints.push(soon("the next hint", came.recv()).await.unwrap());
+    }
+    assert_eq!(set(&hints), set(&sent));
+}
+
+async fn what_waits_is_counted(place: Place) {
+    let queue = place.open().await;
+    assert_eq!(queue.waiting(&ledger()).await, Some(0));
+    dispatch_all(&queue, &[hint(Priority::High), hint(Priority::Normal), hint(Priority::Low)]).await;
+    assert_eq!(queue.waiting(&ledger()).await, Some(3));
+    finish(&queue, 3).await;
+    assert_eq!(queue.waiting(&ledger()).await, Some(0));
+}
+
+async fn hints_survive_when_the_server_is_killed(mut place: Place) {
+    let queue = place.open().await;
+    let sent = hints(100);
+    dispatch_all(&queue, &sent).await;
+    place.server().kill();
+    until_unusable(&queue).await;
+    place.server().restart();
+    assert_eq!(set(&finish(&queue, 100).await), set(&sent));
+    assert_eq!(queue.check().await, Ok(()));
+}
+
+async fn a_server_that_comes_back_empty_is_set_up_again_and_said(mut place: Place) {
+    let queue = place.open().await;
+    soon("a new stream is said to be empty", queue.emptied()).await;
+    let sent = hints(10);
+    dispatch_all(&queue, &sent).await;
+    let waiting = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { queue.pull(&HandlerName::new("mail").unwrap(), 1).await }
+    });
+    place.server().restart_empty();
+    soon("the loss is noticed", queue.emptied()).await;
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&finish(&queue, 10).await), set(&sent));
+    let mail = Hint { handler: HandlerName::new("mail").unwrap(), ..hint(Priority::Normal) };
+    dispatch_all(&queue, std::slice::from_ref(&mail)).await;
+    assert_eq!(soon("a pull that waited all the time", waiting).await.unwrap()[0].hint, mail);
+}
+
+async fn a_restart_with_everything_in_place_is_no_loss(mut place: Place) {
+    let queue = place.open().await;
+    soon("a new stream is said to be empty", queue.emptied()).await;
+    dispatch_all(&queue, &hints(10)).await;
+    place.server().kill();
+    until_unusable(&queue).await;
+    place.server().restart();
+    until_usable(&queue).await;
+    assert!(timeout(Duration::ZERO, queue.emptied()).await.is_err());
+    let other = place.open().await;
+    assert!(timeout(Duration::ZERO, other.emptied()).await.is_err(), "who comes later finds everything in place");
+}
+
+async fn a_server_may_come_later(mut place: Place) {
+    place.server().kill();
+    let queue = place.open().await;
+    assert!(matches!(queue.check().await, Err(QueueError::Unreachable { .. })));
+    let sent = hints(5);
+    assert_eq!(queue.dispatch(&sent).await, Dispatched { not_queued: 5, ..Default::default() });
+    assert_eq!(queue.waiting(&ledger()).await, None);
+    let waiting = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { finish(&queue, 5).await }
+    });
+    place.server().restart();
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&soon("the hints come", waiting).await.unwrap()), set(&sent));
+}
+
+async fn dispatching_does_not_wait_for_a_server_that_is_gone(mut place: Place) {
+    let queue = place.open().await;
+    let sent = hints(3000);
+    place.server().kill();
+    // Right after the end of the server, the client may not know of it yet.
+    for _ in 0..3 {
+        assert_eq!(queue.dispatch(&sent).await, Dispatched { not_queued: 3000, ..Default::default() });
+    }
+    until_unusable(&queue).await;
+    place.server().restart();
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(place.messages().await, 3000);
+}
+
+async fn dispatching_does_not_wait_for_a_server_that_stands_still(mut place: Place) {
+    let queue = place.open().await;
+    place.server().stop();
+    let sent = hints(10);
+    assert_eq!(queue.dispatch(&sent).await, Dispatched { not_queued: 10, ..Default::default() });
+    until_unusable(&queue).await;
+    place.server().go_on();
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&finish(&queue, 10).await), set(&sent));
+}
+
+async fn acknowledging_does_not_wait_for_a_server_that_is_gone(mut place: Place) {
+    let queue = place.open().await;
+    dispatch_all(&queue, &hints(1)).await;
+    let delivery = pull(&queue, 1).await.remove(0);
+    place.server().kill();
+    soon("the call ends", delivery.in_progress()).await;
+    soon("the call ends", delivery.acknowledge()).await;
+    soon("the call ends", queue.close()).await;
+}
+
+async fn a_backlog_does_not_multiply(place: Place) {
+    let queue = place.open().await;
+    let sent = hints(1000);
+    for _ in 0..10 {
+        assert_eq!(queue.dispatch(&sent).await.not_queued, 0);
+    }
+    assert_eq!(place.messages().await, 1000);
+    assert_eq!(set(&finish(&queue, 1000).await), set(&sent));
+}
+
+async fn two_processes_share_the_work(place: Place) {
+    let queues = [place.open().await, place.open().await];
+    let sent = hints(40);
+    assert_eq!(queues[0].dispatch(&sent).await, queued(40));
+    let mut deliveries = Vec::new();
+    // Neither takes more than it asks for, so there is something for both.
+    for queue in queues.iter().cycle().take(36) {
+        deliveries.extend(pull(queue, 1).await);
+    }
+    // The last ones may be with either of them.
+    for queue in queues.iter().cycle() {
+        if deliveries.len() == 40 {
+            break;
+        }
+        deliveries.extend(timeout(Duration::from_millis(50), queue.pull(&ledger(), 1)).await.unwrap_or_default());
+    }
+    let hints: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.clone()).collect();
+    assert_eq!(set(&hints), set(&sent));
+}
+
+async fn work_in_progress_is_not_given_to_others(place: Place) {
+    let queue = place.open_with(|config| config.ack_wait = Duration::from_secs(1)).await;
+    dispatch_all(&queue, &hints(2)).await;
+    let kept = pull(&queue, 1).await.remove(0);
+    let mut others = 0;
+    while others < 4 {
+        kept.in_progress().await;
+        let pulled = timeout(Duration::from_millis(100), queue.pull(&ledger(), 2)).await.unwrap_or_default();
+        assert!(pulled.iter().all(|delivery| delivery.hint != kept.hint));
+        others += pulled.len();
+    }
+}
+
+async fn what_is_removed_while_running_is_made_again(place: Place) {
+    let queue = place.open().await;
+    soon("a new stream is said to be empty", queue.emptied()).await;
+    let waiting = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { finish(&queue, 1).await }
+    });
+    let server = place.jetstream().await;
+    server.delete_consumer_from_stream("normal-ledger", "hookfast-jobs").await.unwrap();
+    let sent = hint(Priority::Normal);
+    dispatch_all(&queue, std::slice::from_ref(&sent)).await;
+    assert_eq!(soon("the consumer is back", waiting).await.unwrap(), [sent]);
+
+    server.delete_stream("hookfast-jobs").await.unwrap();
+    let sent = hints(2000);
+    dispatch_all(&queue, &sent).await;
+    soon("the loss is noticed", queue.emptied()).await;
+    assert_eq!(set(&finish(&queue, 2000).await), set(&sent));
+}
+
+async fn a_stream_with_other_settings_is_changed_if_that_is_possible(place: Place) {
+    place.open_with(|config| config.capacity = 3).await.close().await;
+    let queue = place.open_with(|config| config.capacity = 7).await;
+    assert_eq!(queue.dispatch(&hints(9)).await.queued, 7);
+}
+
+async fn a_stream_of_somebody_else_is_left_alone(place: Place) {
+    let theirs = stream::Config { name: "hookfast-jobs".into(), subjects: vec!["a".into()], ..Default::default() };
+    place.jetstream().await.create_stream(theirs).await.unwrap();
+    let error = place.try_open(|_| {}).await.err().expect("it does not open");
+    assert!(matches!(&error, QueueError::OtherStream { stream, .. } if stream == "hookfast-jobs"), "{error}");
+    let stream = place.jetstream().await.get_stream("hookfast-jobs").await.unwrap();
+    assert_eq!(stream.cached_info().config.subjects, ["a"]);
+}
+
+async fn a_message_that_is_no_hint_is_put_aside(place: Place) {
+    let queue = place.open().await;
+    let server = place.jetstream().await;
+    server.publish("hookfast.jobs.normal.ledger.rubbish", "".into()).await.unwrap().await.unwrap();
+    let sent = hint(Priority::Normal);
+    queue.dispatch(std::slice::from_ref(&sent)).await;
+    assert_eq!(finish(&queue, 1).await, [sent]);
+    let put_aside = async {
+        while place.messages().await > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the stream is empty", put_aside).await;
+}
+
+/// Workers that hold as many hints as allowed get no more until they acknowledge; nothing is taken for broken meanwhile.
+async fn no_more_than_allowed_is_unacknowledged(place: Place) {
+    let queue = place.open_with(|config| config.max_ack_pending = 3).await;
+    let sent = hints(8);
+    dispatch_all(&queue, &sent).await;
+    let mut held = Vec::new();
+    while held.len() < 3 {
+        held.extend(pull(&queue, 8).await);
+    }
+    assert!(timeout(Duration::from_millis(1500), queue.pull(&ledger(), 8)).await.is_err(), "three are unacknowledged");
+    assert_eq!(queue.check().await, Ok(()));
+    let mut came: Vec<_> = held.iter().map(|delivery| delivery.hint.clone()).collect();
+    for delivery in held {
+        delivery.acknowledge().await;
+    }
+    came.extend(finish(&queue, 5).await);
+    assert_eq!(set(&came), set(&sent));
+}
+
+async fn nothing_comes_after_closing(place: Place) {
+    let queue = place.open().await;
+    dispatch_all(&queue, &hints(1)).await;
+    queue.close().await;
+    assert_eq!(queue.dispatch(&hints(1)).await, Dispatched { not_queued: 1, ..Default::default() });
+    assert!(queue.check().await.is_err());
+    for handler in ["ledger", "mail"] {
+        let handler = HandlerName::new(handler).unwrap();
+        assert!(timeout(Duration::from_millis(100), queue.pull(&handler, 1)).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_that_is_no_name_is_refused() {
+    let mut config = Config::new("nats://127.0.0.1:1".parse().unwrap());
+    config.prefix = "a.b".into();
+    assert!(matches!(open(&config, Vec::new()).await, Err(QueueError::Setting(_))));
+}
+
+macro_rules! on {
+    ($name:ident, $place:expr, $($test:ident)*) => {
+        mod $name {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test($place).await;
+            })*
+        }
+    };
+}
+
+macro_rules! on_all {
+    ($($test:ident)*) => {
+        on! { memory, crate::Place::memory(), $($test)* }
+        on! { nats, crate::Place::nats(hookfast_harness::NatsVersion::Current), $($test)* }
+        on! { old_nats, crate::Place::nats(hookfast_harness::NatsVersion::Old), $($test)* }
+    };
+}
+
+macro_rules! on_servers {
+    ($($test:ident)*) => {
+        on! { server, crate::Place::nats(hookfast_harness::NatsVersion::Current), $($test)* }
+        on! { old_server, crate::Place::nats(hookfast_harness::NatsVersion::Old), $($test)* }
+    };
+}
+
+on_all! {
+    a_dispatched_hint_is_pulled_as_it_was
+    a_pull_waits_until_there_is_something
+    a_job_that_waits_or_is_handled_is_not_queued_twice
+    a_job_that_stands_twice_in_a_batch_is_queued_once
+    handlers_get_their_own_hints
+    no_more_comes_than_asked_for
+    what_is_urgent_goes_first
+    what_is_not_urgent_gets_its_turn
+    what_is_not_acknowledged_comes_again
+    a_pull_that_is_dropped_loses_nothing
+    a_full_queue_takes_no_more_until_there_is_room
+    many_pulls_at_once_get_every_hint_once
+    what_waits_is_counted
+}
+
+on_servers! {
+    hints_survive_when_the_server_is_killed
+    a_server_that_comes_back_empty_is_set_up_again_and_said
+    a_restart_with_everything_in_place_is_no_loss
+    a_server_may_come_later
+    dispatching_does_not_wait_for_a_server_that_is_gone
+    dispatching_does_not_wait_for_a_server_that_stands_still
+    acknowledging_does_not_wait_for_a_server_that_is_gone
+    a_backlog_does_not_multiply
+    two_processes_share_the_work
+    work_in_progress_is_not_given_to_others
+    what_is_removed_while_running_is_made_again
+    a_stream_with_other_settings_is_changed_if_that_is_possible
+    a_stream_of_somebody_else_is_left_alone
+    a_message_that_is_no_hint_is_put_aside
+    no_more_than_allowed_is_unacknowledged
+    nothing_comes_after_closing
+}

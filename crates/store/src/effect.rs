@@ -1,0 +1,293 @@
+//! Side effects: the marker and the handler's own writes in one transaction.
+
+use std::mem;
+use std::sync::{Arc, OnceLock};
+
+use hookfast_webhook::HandlerName;
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::types::Oid;
+use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo, Postgres};
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
+use sqlx::{Column as _, Encode, Row as _, Transaction, Type, TypeInfo as _, ValueRef as _};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{JobId, StoreError, Token, postgres, sqlite};
+
+/// Which effect of which run.
+#[derive(Debug, Clone, Copy)]
+pub struct EffectKey<'a> {
+    /// The job.
+    pub job: &'a JobId,
+    /// What proves that the job is still the worker's.
+    pub token: Token,
+    /// The handler's name for the effect.
+    pub key: &'a str,
+    /// Where it happens.
+    pub kind: EffectKind,
+}
+
+/// Where an effect happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectKind {
+    /// In this database, in the marker's own transaction: it is done when that is committed.
+    Own,
+    /// Elsewhere, where no transaction reaches: the marker is committed as begun with [`EffectTransaction::commit_begun`],
+    /// and as done with [`crate::Store::finish_effect`] after the call.
+    Outside,
+}
+
+/// What the marker says, in a transaction that holds the job: nobody can take it away until the transaction ends.
+#[derive(Debug)]
+pub struct BegunEffect {
+    /// The marker's id, the same over attempts and ordinary replays: the idempotency key for the outside.
+    pub id: Uuid,
+    /// The effect was done before.
+    pub is_done: bool,
+    /// What came of it then, as JSON.
+    pub result: Option<String>,
+    /// For the handler's own writes. Dropped, it leaves nothing.
+    pub transaction: EffectTransaction,
+}
+
+/// An effect could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum EffectError {
+    /// The job is somebody else's now, and so is everything about it.
+    #[error("the job is no longer this worker's: its lease ended and it was given to another")]
+    LostLease,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A transaction on whichever database this is. On SQLite nobody else can write meanwhile: be quick.
+#[derive(Debug)]
+pub struct EffectTransaction {
+    database: Database,
+    /// The marker says done already, which becomes true with the commit: it need not be written again.
+    ///
+    /// Postgres answers the commit of a transaction in which a statement failed with a rollback, and sqlx does not tell.
+    /// So this ends with the first statement that we do not know to have succeeded; writing the marker then fails, too.
+    is_marked: bool,
+}
+
+#[derive(Debug)]
+enum Database {
+    Postgres(Transaction<'static, Postgres>),
+    /// With the store's first I/O error.
+    Sqlite(Transaction<'static, Sqlite>, Arc<OnceLock<String>>),
+}
+
+/// A value for [`EffectTransaction::execute`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A text.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// A number.
+    Real(f64),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+macro_rules! value_from {
+    ($($from:ty => $variant:ident),*) => {
+        $(impl From<$from> for Value {
+            fn from(value: $from) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
+}
+
+value_from!(&str => Text, String => Text, i64 => Integer, i32 => Integer, u32 => Integer, f64 => Real, Vec<u8> => Bytes);
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+impl EffectTransaction {
+    pub(crate) fn on_postgres(transaction: Transaction<'static, Postgres>, is_marked: bool) -> Self {
+        Self { database: Database::Postgres(transaction), is_marked }
+    }
+
+    pub(crate) fn on_sqlite(
+        transaction: Transaction<'static, Sqlite>,
+        broken: Arc<OnceLock<String>>,
+        is_marked: bool,
+    ) -> Self {
+        Self { database: Database::Sqlite(transaction, broken), is_marked }
+    }
+
+    /// The connection, if this is Postgres.
+    pub fn postgres(&mut self) -> Option<&mut PgConnection> {
+        match &mut self.database {
+            Database::Postgres(transaction) => {
+                self.is_marked = false;
+                Some(transaction)
+            }
+            Database::Sqlite(..) => None,
+        }
+    }
+
+    /// The connection, if this is SQLite.
+    pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
+        match &mut self.database {
+            Database::Sqlite(transaction, _) => Some(transaction),
+            Database::Postgres(_) => None,
+        }
+    }
+
+    /// Runs a statement that both databases understand, with `$1` and so on for the values, and says how many rows it
+    /// changed.
+    pub async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        let is_marked = mem::take(&mut self.is_marked);
+        let changed = match &mut self.database {
+            Database::Postgres(transaction) => {
+                on_postgres(statement, values).execute(&mut **transaction).await?.rows_affected()
+            }
+            Database::Sqlite(transaction, _) => {
+                on_sqlite(statement, values).execute(&mut **transaction).await?.rows_affected()
+            }
+        };
+        self.is_marked = is_marked;
+        Ok(changed)
+    }
+
+    /// The first column of the first row, of a statement that both databases understand.
+    pub async fn fetch(&mut self, statement: &'static str, values: Vec<Value>) -> Result<Option<Value>, sqlx::Error> {
+        let is_marked = mem::take(&mut self.is_marked);
+        let value = match &mut self.database {
+            Database::Postgres(transaction) => {
+                let row = on_postgres(statement, values).fetch_optional(&mut **transaction).await?;
+                row.map(|row| postgres_value(&row)).transpose()?
+            }
+            Database::Sqlite(transaction, _) => {
+                let row = on_sqlite(statement, values).fetch_optional(&mut **transaction).await?;
+                row.map(|row| sqlite_value(&row)).transpose()?
+            }
+        };
+        self.is_marked = is_marked;
+        Ok(value)
+    }
+
+    /// Notes that something happened to `object` at this time, and says whether that is the newest the handler has seen of
+    /// it. If it is not, the handler has already dealt with something newer; the same time again is not newer.
+    pub async fn is_newest(
+        &mut self,
+        handler: &HandlerName,
+        object: &str,
+        occurred_at: OffsetDateTime,
+    ) -> Result<bool, sqlx::Error> {
+        let is_marked = mem::take(&mut self.is_marked);
+        let is_newest = match &mut self.database {
+            Database::Postgres(transaction) => {
+                postgres::effects::is_newest(transaction, handler, object, occurred_at).await?
+            }
+            Database::Sqlite(transaction, _) => {
+                sqlite::effects::is_newest(transaction, handler, object, occurred_at).await?
+            }
+        };
+        self.is_marked = is_marked;
+        Ok(is_newest)
+    }
+
+    /// Ends it well: the marker says done, with what came of it, and all that was written is durable.
+    pub async fn commit(self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
+        let mark = (!self.is_marked || result.is_some()).then_some(Mark { effect, result });
+        self.end(mark).await
+    }
+
+    /// Makes the marker of an outside effect durable: it is begun, and its id will stay the same.
+    pub async fn commit_begun(self) -> Result<(), EffectError> {
+        self.end(None).await
+    }
+
+    async fn end(self, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
+        match self.database {
+            Database::Postgres(transaction) => postgres::effects::commit(transaction, mark).await,
+            Database::Sqlite(transaction, broken) => sqlite::effects::commit(transaction, &broken, mark).await,
+        }
+    }
+}
+
+/// What a commit must write into the marker.
+pub(crate) struct Mark<'a> {
+    pub(crate) effect: &'a EffectKey<'a>,
+    pub(crate) result: Option<&'a str>,
+}
+
+fn on_postgres(statement: &'static str, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
+    // With a null the statement is prepared for whatever type its place has, which need not be that of the next value.
+    let has_null = values.contains(&Value::Null);
+    let bind = |query: Query<'static, Postgres, PgArguments>, value| match value {
+        Value::Null => query.bind(UntypedNull),
+        Value::Text(text) => query.bind(text),
+        Value::Integer(number) => query.bind(number),
+        Value::Real(number) => query.bind(number),
+        Value::Bytes(bytes) => query.bind(bytes),
+    };
+    values.into_iter().fold(sqlx::query(statement), bind).persistent(!has_null)
+}
+
+fn on_sqlite(statement: &'static str, values: Vec<Value>) -> Query<'static, Sqlite, SqliteArguments> {
+    let bind = |query: Query<'static, Sqlite, SqliteArguments>, value| match value {
+        Value::Null => query.bind(None::<String>),
+        Value::Text(text) => query.bind(text),
+        Value::Integer(number) => query.bind(number),
+        Value::Real(number) => query.bind(number),
+        Value::Bytes(bytes) => query.bind(bytes),
+    };
+    values.into_iter().fold(sqlx::query(statement), bind)
+}
+
+/// A null that Postgres gives the type of its place; it refuses a null text where a number belongs.
+struct UntypedNull;
+
+impl Type<Postgres> for UntypedNull {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_oid(Oid(0))
+    }
+}
+
+impl Encode<'_, Postgres> for UntypedNull {
+    fn encode_by_ref(&self, _: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        Ok(IsNull::Yes)
+    }
+}
+
+fn postgres_value(row: &sqlx::postgres::PgRow) -> Result<Value, sqlx::Error> {
+    if row.try_get_raw(0)?.is_null() {
+        return Ok(Value::Null);
+    }
+    Ok(match row.column(0).type_info().name() {
+        "INT2" => Value::Integer(row.try_get::<i16, _>(0)?.into()),
+        "INT4" => Value::Integer(row.try_get::<i32, _>(0)?.into()),
+        "INT8" => Value::Integer(row.try_get(0)?),
+        "FLOAT4" => Value::Real(row.try_get::<f32, _>(0)?.into()),
+        "FLOAT8" => Value::Real(row.try_get(0)?),
+        "BYTEA" => Value::Bytes(row.try_get(0)?),
+        _ => Value::Text(row.try_get(0)?),
+    })
+}
+
+fn sqlite_value(row: &sqlx::sqlite::SqliteRow) -> Result<Value, sqlx::Error> {
+    let value = row.try_get_raw(0)?;
+    if value.is_null() {
+        return Ok(Value::Null);
+    }
+    Ok(match value.type_info().name() {
+        "INTEGER" => Value::Integer(row.try_get(0)?),
+        "REAL" => Value::Real(row.try_get(0)?),
+        "BLOB" => Value::Bytes(row.try_get(0)?),
+        _ => Value::Text(row.try_get(0)?),
+    })
+}

@@ -1,0 +1,87 @@
+//! What operators do to jobs: replay and resolve.
+
+use hookfast_webhook::EventId;
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection, Error, Row};
+
+use super::work::column;
+use crate::{Act, JobId, NewJob, Resolution, Step};
+
+/// Does a part of an act and notes it in the audit; nothing if there is no such audit.
+pub(super) async fn act(connection: &mut PgConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
+    let mut transaction = connection.begin().await?;
+    let changed = match step.act {
+        Act::Replay { jobs, force_effects } => replay(&mut transaction, jobs, force_effects).await?,
+        Act::Resolve { jobs, resolution } => resolve(&mut transaction, jobs, resolution).await?,
+    };
+    let noted = sqlx::query(
+        "UPDATE audit SET jobs = jobs + $2, next_after = CASE WHEN $4 THEN NULL ELSE $3 END, is_done = $4
+         WHERE id = $1",
+    )
+    .bind(step.audit)
+    .bind(i64::try_from(changed).unwrap_or(i64::MAX))
+    .bind(step.next_after.map(|event| event.0))
+    .bind(step.is_last)
+    .execute(&mut *transaction)
+    .await?;
+    if noted.rows_affected() == 0 {
+        return transaction.rollback().await.map(|()| None);
+    }
+    transaction.commit().await?;
+    Ok(Some(changed))
+}
+
+/// In one order, or two operators with the same jobs could wait for each other.
+const REPLAY: &str = "
+WITH replayed AS (
+    INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
+    SELECT DISTINCT ON (event_id, handler) wanted.*, clock_timestamp()
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
+        AS wanted (event_id, handler, priority, ordering_key)
+    WHERE EXISTS (SELECT FROM events WHERE events.id = wanted.event_id)
+    ORDER BY event_id, handler
+    ON CONFLICT (event_id, handler) DO UPDATE SET state = 'pending', attempts = 0, crashes = 0, token = NULL,
+        worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL, due_at = excluded.due_at
+    WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
+    RETURNING event_id, handler
+), forgotten AS (
+    DELETE FROM effects USING replayed
+    WHERE $5 AND effects.event_id = replayed.event_id AND effects.handler = replayed.handler
+)
+SELECT count(*) FROM replayed
+";
+
+async fn replay(transaction: &mut PgConnection, jobs: &[(EventId, NewJob)], force_effects: bool) -> Result<u64, Error> {
+    let row = sqlx::query(REPLAY)
+        .bind(column(jobs, |(event, _)| event.0))
+        .bind(column(jobs, |(_, job)| job.handler.as_str()))
+        .bind(column(jobs, |(_, job)| job.priority.as_str()))
+        .bind(column(jobs, |(_, job)| job.ordering_key.as_deref()))
+        .bind(force_effects)
+        .fetch_one(transaction)
+        .await?;
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+}
+
+const RESOLVE: &str = "
+WITH dead AS (
+    SELECT jobs.event_id, jobs.handler
+    FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler) JOIN jobs USING (event_id, handler)
+    WHERE jobs.state = 'dead_letter'
+    ORDER BY jobs.event_id, jobs.handler
+    FOR UPDATE OF jobs
+)
+UPDATE jobs SET state = 'resolved', reason = $3, finished_at = clock_timestamp()
+FROM dead
+WHERE jobs.event_id = dead.event_id AND jobs.handler = dead.handler
+";
+
+async fn resolve(transaction: &mut PgConnection, jobs: &[JobId], resolution: Resolution) -> Result<u64, Error> {
+    let resolved = sqlx::query(RESOLVE)
+        .bind(column(jobs, |job| job.event.0))
+        .bind(column(jobs, |job| job.handler.as_str()))
+        .bind(resolution.as_str())
+        .execute(transaction)
+        .await?;
+    Ok(resolved.rows_affected())
+}

@@ -1,0 +1,141 @@
+//! The markers of side effects, fenced by the job's token.
+
+use hookfast_webhook::HandlerName;
+use sqlx::postgres::{PgConnection, PgPool, Postgres};
+use sqlx::{Error, Row, Transaction};
+use time::OffsetDateTime;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{BATCH_TIMEOUT, judge, too_slow};
+use crate::effect::Mark;
+use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
+
+/// Holds the job, if it is still the worker's, until the transaction ends; and writes the marker. A new one of an effect in
+/// this database says done already: nobody sees that before the commit, and the commit need not write it then.
+const BEGIN: &str = "
+INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
+SELECT event_id, handler, $4, $5, $6, CASE WHEN $6 THEN clock_timestamp() END
+FROM (
+    SELECT event_id, handler FROM jobs
+    WHERE event_id = $1 AND handler = $2 AND token = $3 AND state = 'processing'
+    FOR UPDATE
+) AS held
+ON CONFLICT (event_id, handler, key) DO UPDATE SET runs = effects.runs + 1
+RETURNING id, is_done, result, runs
+";
+
+pub(super) async fn begin(workers: &PgPool, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
+    let begun = timeout(BATCH_TIMEOUT, try_begin(workers, effect)).await.map_err(|_| too_slow())?;
+    begun.map_err(|error| judge(&error))?.ok_or(EffectError::LostLease)
+}
+
+async fn try_begin(workers: &PgPool, effect: &EffectKey<'_>) -> Result<Option<BegunEffect>, Error> {
+    let is_own = effect.kind == EffectKind::Own;
+    let mut transaction = workers.begin().await?;
+    let marker = sqlx::query(BEGIN)
+        .bind(effect.job.event.0)
+        .bind(effect.job.handler.as_str())
+        .bind(effect.token.0)
+        .bind(effect.key)
+        .bind(Uuid::now_v7())
+        .bind(is_own)
+        .fetch_optional(&mut *transaction)
+        .await?;
+    let Some(marker) = marker else { return Ok(None) };
+    let is_new = marker.try_get::<i32, _>("runs")? == 1;
+    Ok(Some(BegunEffect {
+        id: marker.try_get("id")?,
+        is_done: !is_new && marker.try_get("is_done")?,
+        result: marker.try_get("result")?,
+        transaction: EffectTransaction::on_postgres(transaction, is_own && is_new),
+    }))
+}
+
+pub(crate) async fn is_newest(
+    transaction: &mut PgConnection,
+    handler: &HandlerName,
+    object: &str,
+    occurred_at: OffsetDateTime,
+) -> Result<bool, Error> {
+    let noted = sqlx::query(
+        "INSERT INTO newest (handler, object, occurred_at) VALUES ($1, $2, $3)
+         ON CONFLICT (handler, object) DO UPDATE SET occurred_at = excluded.occurred_at
+         WHERE newest.occurred_at <= excluded.occurred_at",
+    )
+    .bind(handler.as_str())
+    .bind(object)
+    .bind(occurred_at)
+    .execute(transaction)
+    .await?;
+    Ok(noted.rows_affected() == 1)
+}
+
+pub(crate) async fn commit(
+    transaction: Transaction<'static, Postgres>,
+    mark: Option<Mark<'_>>,
+) -> Result<(), EffectError> {
+    let committed = timeout(BATCH_TIMEOUT, try_commit(transaction, mark)).await.map_err(|_| too_slow())?;
+    Ok(committed.map_err(|error| judge(&error))?)
+}
+
+/// Needs no token: the transaction has held the job since it began.
+async fn try_commit(mut transaction: Transaction<'static, Postgres>, mark: Option<Mark<'_>>) -> Result<(), Error> {
+    if let Some(Mark { effect, result }) = mark {
+        sqlx::query(
+            "UPDATE effects SET is_done = true, result = $4, done_at = clock_timestamp()
+             WHERE event_id = $1 AND handler = $2 AND key = $3",
+        )
+        .bind(effect.job.event.0)
+        .bind(effect.job.handler.as_str())
+        .bind(effect.key)
+        .bind(result)
+        .execute(&mut *transaction)
+        .await?;
+    }
+    transaction.commit().await
+}
+
+const FINISH: &str = "
+UPDATE effects SET is_done = true, result = $5, done_at = clock_timestamp()
+FROM (
+    SELECT event_id, handler FROM jobs
+    WHERE event_id = $1 AND handler = $2 AND token = $3 AND state = 'processing'
+    FOR UPDATE
+) AS held
+WHERE effects.event_id = held.event_id AND effects.handler = held.handler AND effects.key = $4
+";
+
+/// Says whether the job is still the worker's.
+pub(super) async fn finish(
+    connection: &mut PgConnection,
+    effect: &EffectKey<'_>,
+    result: Option<&str>,
+) -> Result<bool, Error> {
+    let finished = sqlx::query(FINISH)
+        .bind(effect.job.event.0)
+        .bind(effect.job.handler.as_str())
+        .bind(effect.token.0)
+        .bind(effect.key)
+        .bind(result)
+        .execute(connection)
+        .await?;
+    Ok(finished.rows_affected() == 1)
+}
+
+/// Two processes that make the same table at the same moment would fail, even with `IF NOT EXISTS`. How long it takes is up
+/// to the handler.
+pub(super) async fn prepare(workers: &PgPool, statements: &'static str) -> Result<(), StoreError> {
+    let mut transaction =
+        workers.begin_with("BEGIN; SET LOCAL statement_timeout = 0").await.map_err(|error| judge(&error))?;
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('hookfast prepare', 0))")
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| judge(&error))?;
+    // An error that the database has a code for is about the statements.
+    sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(|error| match error.as_database_error() {
+        Some(_) => StoreError::Rejected(error.to_string()),
+        None => judge(&error),
+    })?;
+    transaction.commit().await.map_err(|error| judge(&error))
+}

@@ -1,0 +1,168 @@
+//! Which jobs or events, by what operators ask for.
+
+use hookfast_webhook::{EventId, Priority};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
+use sqlx::query::Query;
+use sqlx::{Connection, Error, Row};
+use uuid::Uuid;
+
+use crate::job::{handler, priority};
+use crate::{Cursor, Filter, Found, Which};
+
+/// What holds for events. `starts_with` and not LIKE, which would read signs in the operator's text.
+macro_rules! about_event {
+    () => {
+        "(cardinality($1::uuid[]) = 0 OR events.id = ANY($1))
+    AND ($2::text IS NULL OR events.source = $2)
+    AND ($3::text IS NULL OR events.event_type = $3)
+    AND ($4::text IS NULL OR starts_with(events.event_type, $4))
+    AND ($5::text IS NULL OR events.account = $5)
+    AND ($6::timestamptz IS NULL OR events.received_at >= $6)
+    AND ($7::timestamptz IS NULL OR events.received_at < $7)"
+    };
+}
+
+macro_rules! about_job {
+    ($state:literal) => {
+        concat!(
+            $state,
+            "
+    AND ($8::text IS NULL OR jobs.handler = $8)
+    AND ($9::text IS NULL OR jobs.reason = $9)
+    AND (cardinality($1::uuid[]) = 0 OR jobs.event_id = ANY($1))
+    AND ",
+            about_event!()
+        )
+    };
+}
+
+macro_rules! about_unhandled {
+    () => {
+        concat!(
+            "NOT EXISTS (SELECT FROM jobs WHERE jobs.event_id = events.id)
+    AND $8::text IS NULL AND $9::text IS NULL
+    AND ",
+            about_event!()
+        )
+    };
+}
+
+macro_rules! find_jobs {
+    ($state:literal) => {
+        concat!(
+            "
+SELECT event_id, handler, state, reason, attempts, finished_at, source, event_type, account, received_at, priority,
+    ordering_key,
+    (SELECT message FROM attempts
+     WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND attempts.failure IS NOT NULL
+     ORDER BY started_at DESC, number DESC LIMIT 1) AS message
+FROM jobs JOIN events ON events.id = jobs.event_id
+WHERE (jobs.event_id, jobs.handler) > ($10, $11)
+    AND ",
+            about_job!($state),
+            "
+ORDER BY jobs.event_id, jobs.handler LIMIT $12"
+        )
+    };
+}
+
+/// If nothing is asked about the events, Postgres leaves out the left join.
+macro_rules! count_jobs {
+    ($state:literal) => {
+        concat!("SELECT count(*) FROM jobs LEFT JOIN events ON events.id = jobs.event_id WHERE ", about_job!($state))
+    };
+}
+
+const FIND_UNHANDLED: &str = concat!(
+    "
+SELECT id AS event_id, NULL::text AS handler, NULL::text AS state, NULL::text AS reason, 0 AS attempts,
+    NULL::timestamptz AS finished_at, source, event_type, account, received_at, NULL::text AS priority,
+    NULL::text AS ordering_key, NULL::text AS message
+FROM events
+WHERE (id, '') > ($10, $11)
+    AND ",
+    about_unhandled!(),
+    "
+ORDER BY id LIMIT $12"
+);
+
+const COUNT_UNHANDLED: &str = concat!("SELECT count(*) FROM events WHERE ", about_unhandled!());
+
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    which: Which,
+    filter: &Filter,
+    after: Option<&Cursor>,
+    limit: u32,
+) -> Result<Vec<Found>, Error> {
+    let statement = match which {
+        Which::DeadLetters => find_jobs!("jobs.state = 'dead_letter'"),
+        Which::Succeeded => find_jobs!("jobs.state = 'succeeded'"),
+        Which::Finished => find_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')"),
+        Which::Unhandled => FIND_UNHANDLED,
+    };
+    let mut transaction = connection.begin_with(ASK).await?;
+    let rows = with_filter(statement, filter)
+        .bind(after.map_or(Uuid::nil(), |cursor| cursor.event.0))
+        .bind(after.map_or("", |cursor| cursor.handler.as_str()))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    rows.iter().map(found).collect()
+}
+
+pub(super) async fn count(connection: &mut PgConnection, which: Which, filter: &Filter) -> Result<u64, Error> {
+    let statement = match which {
+        Which::DeadLetters => count_jobs!("jobs.state = 'dead_letter'"),
+        Which::Succeeded => count_jobs!("jobs.state = 'succeeded'"),
+        Which::Finished => count_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')"),
+        Which::Unhandled => COUNT_UNHANDLED,
+    };
+    let mut transaction = connection.begin_with(ASK).await?;
+    let row = with_filter(statement, filter).fetch_one(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+}
+
+/// Only a plan for these very values can use an index for the conditions that are set and forget the others.
+const ASK: &str = "
+BEGIN READ ONLY;
+SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL enable_seqscan = on
+";
+
+fn with_filter(statement: &'static str, filter: &Filter) -> Query<'static, Postgres, PgArguments> {
+    let event_type = filter.event_type.as_deref();
+    let prefix = event_type.and_then(|event_type| event_type.strip_suffix('*'));
+    sqlx::query(statement)
+        .bind(filter.events.iter().map(|event| event.0).collect::<Vec<_>>())
+        .bind(filter.source.clone())
+        .bind(event_type.filter(|_| prefix.is_none()).map(str::to_owned))
+        .bind(prefix.map(str::to_owned))
+        .bind(filter.account.clone())
+        .bind(filter.since)
+        .bind(filter.until)
+        .bind(filter.handler.clone())
+        .bind(filter.failure.map(|failure| failure.as_str()))
+}
+
+fn found(row: &PgRow) -> Result<Found, Error> {
+    let name: Option<&str> = row.try_get("handler")?;
+    let urgency: Option<&str> = row.try_get("priority")?;
+    Ok(Found {
+        event: EventId(row.try_get("event_id")?),
+        handler: name.map(handler).transpose()?,
+        state: row.try_get("state")?,
+        reason: row.try_get("reason")?,
+        message: row.try_get("message")?,
+        attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
+        finished_at: row.try_get("finished_at")?,
+        source: row.try_get("source")?,
+        event_type: row.try_get("event_type")?,
+        account: row.try_get("account")?,
+        received_at: row.try_get("received_at")?,
+        priority: urgency.map_or(Priority::default(), priority),
+        ordering_key: row.try_get("ordering_key")?,
+    })
+}

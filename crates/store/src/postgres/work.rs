@@ -1,0 +1,238 @@
+//! A worker's verbs: claim, settle, renew, hand back. Each is one statement, however many jobs there are.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use hookfast_webhook::EventId;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Connection, Error, Row};
+use uuid::Uuid;
+
+use crate::job::{handler, priority};
+use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Settlement, StoredHeaders, Token};
+
+/// A claim, with `$order` for what else must be so before it is a job's turn.
+///
+/// Jobs that another claim holds at this moment are passed over and not waited for. The one suspect is looked for only when
+/// there is a suspect among the jobs.
+macro_rules! claim {
+    ($order:literal) => {
+        concat!(
+            "
+WITH ready AS (
+    SELECT event_id, handler FROM jobs
+    WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending'
+        AND (crashes = 0 OR $6 AND event_id = (
+            SELECT suspect.event_id FROM jobs AS suspect
+            WHERE suspect.event_id = ANY($1) AND suspect.handler = $2 AND suspect.state = 'pending'
+                AND suspect.crashes > 0
+            ORDER BY suspect.event_id LIMIT 1
+        ))",
+            $order,
+            "
+    ORDER BY event_id
+    FOR UPDATE SKIP LOCKED
+), claimed AS (
+    UPDATE jobs SET state = 'processing', attempts = attempts + 1, token = $3, worker = $4,
+        claimed_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => $5)
+    FROM ready
+    WHERE jobs.event_id = ready.event_id AND jobs.handler = ready.handler
+    RETURNING jobs.event_id, jobs.attempts, jobs.crashes, jobs.priority
+)
+SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, url, headers, body
+FROM claimed JOIN events ON events.id = claimed.event_id
+ORDER BY claimed.event_id
+"
+        )
+    };
+}
+
+const CLAIM: &str = claim!("");
+
+/// Only the first unfinished job of a key, and only if none of that key is running: an event with a smaller id may become
+/// visible late.
+const CLAIM_IN_ORDER: &str = claim!(
+    "
+        AND (ordering_key IS NULL OR NOT EXISTS (
+            SELECT FROM jobs AS other
+            WHERE other.handler = jobs.handler AND other.ordering_key = jobs.ordering_key
+                AND other.state IN ('pending', 'processing', 'failed', 'dead_letter')
+                AND (other.state = 'processing'
+                    OR other.event_id < jobs.event_id AND (other.state <> 'dead_letter' OR $7))
+        ))"
+);
+
+/// Ordered claims of one handler come one after the other. In a statement of its own, so that the claim sees all that the
+/// one before it did.
+const TAKE_TURNS: &str = "SELECT pg_advisory_xact_lock(hashtextextended('hookfast claim ' || $1, 0))";
+
+pub(super) async fn claim(connection: &mut PgConnection, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
+    let token = Token::new();
+    let statement = if claim.ordering.is_some() { CLAIM_IN_ORDER } else { CLAIM };
+    let mut query = sqlx::query(statement)
+        .bind(claim.events.iter().map(|event| event.0).collect::<Vec<_>>())
+        .bind(claim.handler.as_str())
+        .bind(token.0)
+        .bind(claim.worker)
+        .bind(claim.lease.as_secs_f64())
+        .bind(claim.suspect);
+    let rows = match claim.ordering {
+        None => query.fetch_all(connection).await?,
+        Some(dead_letters) => {
+            query = query.bind(dead_letters == DeadLetters::Block);
+            let mut transaction = connection.begin().await?;
+            sqlx::query(TAKE_TURNS).bind(claim.handler.as_str()).execute(&mut *transaction).await?;
+            let rows = query.fetch_all(&mut *transaction).await?;
+            transaction.commit().await?;
+            rows
+        }
+    };
+    rows.iter().map(|row| claimed(row, claim, token)).collect()
+}
+
+fn claimed(row: &PgRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, Error> {
+    Ok(Claimed {
+        job: JobId { event: EventId(row.try_get("event_id")?), handler: claim.handler.clone() },
+        token,
+        attempt: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
+        crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
+        priority: priority(row.try_get("priority")?),
+        event: ClaimedEvent {
+            source: row.try_get("source")?,
+            dedupe_key: row.try_get("dedupe_key")?,
+            event_type: row.try_get("event_type")?,
+            account: row.try_get("account")?,
+            object_id: row.try_get("object_id")?,
+            occurred_at: row.try_get("occurred_at")?,
+            received_at: row.try_get("received_at")?,
+            url: row.try_get("url")?,
+            headers: StoredHeaders(row.try_get("headers")?),
+            body: row.try_get::<Vec<u8>, _>("body")?.into(),
+        },
+    })
+}
+
+/// `settled` carries what the history needs, because a join of two lists that Postgres knows nothing about can be slow.
+const SETTLE: &str = "
+WITH settled AS (
+    UPDATE jobs SET state = run.state, reason = run.failure, token = NULL, worker = NULL, claimed_at = NULL,
+        attempts = CASE WHEN run.counts THEN jobs.attempts ELSE jobs.attempts - 1 END,
+        crashes = CASE WHEN run.counts THEN 0 ELSE jobs.crashes END,
+        due_at = coalesce(clock_timestamp() + make_interval(secs => run.retry_in), jobs.due_at),
+        finished_at = CASE WHEN run.state <> 'failed' THEN clock_timestamp() END
+    FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::float8[],
+                $9::int[], $10::timestamptz[], $11::bigint[], $12::text[])
+        AS run (event_id, handler, token, state, failure, message, counts, retry_in,
+                number, started_at, duration_us, worker)
+    WHERE jobs.event_id = run.event_id AND jobs.handler = run.handler AND jobs.token = run.token
+        AND jobs.state = 'processing'
+    RETURNING run.*, jobs.ordering_key
+), history AS (
+    INSERT INTO attempts (event_id, handler, number, started_at, duration_us, failure, message, worker)
+    SELECT event_id, handler, number, started_at, duration_us, failure, message, worker FROM settled
+)
+SELECT settled.event_id, settled.handler, next.event_id AS next_event_id, next.priority AS next_priority
+FROM settled LEFT JOIN LATERAL (
+    SELECT behind.event_id, behind.priority FROM jobs AS behind
+    WHERE behind.handler = settled.handler AND behind.ordering_key = settled.ordering_key
+        AND behind.event_id > settled.event_id AND behind.state = 'pending' AND settled.state <> 'failed'
+    ORDER BY behind.event_id LIMIT 1
+) AS next ON true
+";
+
+pub(super) async fn settle(connection: &mut PgConnection, settlements: &[Settlement]) -> Result<Settled, Error> {
+    let rows = sqlx::query(SETTLE)
+        .bind(column(settlements, |run| run.job.event.0))
+        .bind(column(settlements, |run| run.job.handler.as_str()))
+        .bind(column(settlements, |run| run.token.0))
+        .bind(column(settlements, |run| run.outcome.state()))
+        .bind(column(settlements, |run| run.outcome.failure()))
+        .bind(column(settlements, |run| run.outcome.message()))
+        .bind(column(settlements, |run| run.outcome.counts()))
+        .bind(column(settlements, |run| run.outcome.retry_in().map(|wait| wait.as_secs_f64())))
+        .bind(column(settlements, |run| i32::try_from(run.attempt).unwrap_or(i32::MAX)))
+        .bind(column(settlements, |run| run.started_at))
+        .bind(column(settlements, |run| i64::try_from(run.duration.as_micros()).unwrap_or(i64::MAX)))
+        .bind(column(settlements, |run| &*run.worker))
+        .fetch_all(connection)
+        .await?;
+
+    let settled: HashSet<(Uuid, &str)> =
+        rows.iter().map(|row| Ok((row.try_get("event_id")?, row.try_get("handler")?))).collect::<Result<_, Error>>()?;
+    let is_stale = |run: &&Settlement| !settled.contains(&(run.job.event.0, run.job.handler.as_str()));
+    Ok(Settled {
+        stale: settlements.iter().filter(is_stale).map(|run| run.job.clone()).collect(),
+        next: rows.iter().filter_map(|row| next(row).transpose()).collect::<Result<_, _>>()?,
+    })
+}
+
+/// The job behind a settled one, if there is one.
+fn next(row: &PgRow) -> Result<Option<Ready>, Error> {
+    let Some(event_id) = row.try_get("next_event_id")? else { return Ok(None) };
+    let job = JobId { event: EventId(event_id), handler: handler(row.try_get("handler")?)? };
+    Ok(Some(Ready { job, priority: priority(row.try_get("next_priority")?) }))
+}
+
+/// One value of every row, as an array to bind.
+pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
+}
+
+/// A job that one of the run's own effects holds at this moment is passed over: the sweeper passes it over, too, and the
+/// next renewal comes in time.
+const RENEW: &str = "
+WITH held AS (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[]) AS held (event_id, handler, token)
+), mine AS (
+    SELECT jobs.event_id, jobs.handler FROM held JOIN jobs USING (event_id, handler)
+    WHERE jobs.token = held.token AND jobs.state = 'processing'
+    FOR UPDATE OF jobs SKIP LOCKED
+), renewed AS (
+    UPDATE jobs SET due_at = clock_timestamp() + make_interval(secs => $4)
+    FROM mine
+    WHERE jobs.event_id = mine.event_id AND jobs.handler = mine.handler
+)
+SELECT event_id, handler FROM held
+WHERE NOT EXISTS (
+    SELECT FROM jobs
+    WHERE jobs.event_id = held.event_id AND jobs.handler = held.handler AND jobs.token = held.token
+        AND jobs.state = 'processing'
+)
+";
+
+pub(super) async fn renew(
+    connection: &mut PgConnection,
+    jobs: &[(JobId, Token)],
+    lease: Duration,
+) -> Result<Vec<JobId>, Error> {
+    let rows = sqlx::query(RENEW)
+        .bind(column(jobs, |(job, _)| job.event.0))
+        .bind(column(jobs, |(job, _)| job.handler.as_str()))
+        .bind(column(jobs, |(_, token)| token.0))
+        .bind(lease.as_secs_f64())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(job).collect()
+}
+
+pub(super) fn job(row: &PgRow) -> Result<JobId, Error> {
+    Ok(JobId { event: EventId(row.try_get("event_id")?), handler: handler(row.try_get("handler")?)? })
+}
+
+const HAND_BACK: &str = "
+UPDATE jobs SET state = 'pending', attempts = attempts - 1, token = NULL, worker = NULL, claimed_at = NULL,
+    due_at = clock_timestamp()
+FROM unnest($1::uuid[], $2::text[], $3::uuid[]) AS held (event_id, handler, token)
+WHERE jobs.event_id = held.event_id AND jobs.handler = held.handler AND jobs.token = held.token
+    AND jobs.state = 'processing'
+";
+
+pub(super) async fn hand_back(connection: &mut PgConnection, jobs: &[(JobId, Token)]) -> Result<(), Error> {
+    sqlx::query(HAND_BACK)
+        .bind(column(jobs, |(job, _)| job.event.0))
+        .bind(column(jobs, |(job, _)| job.handler.as_str()))
+        .bind(column(jobs, |(_, token)| token.0))
+        .execute(connection)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! What operators do to jobs: replay and resolve.
+
+use std::sync::LazyLock;
+
+use hookfast_webhook::EventId;
+use sqlx::Error;
+use sqlx::sqlite::SqliteConnection;
+
+use super::moment::now;
+use super::record::bind_job;
+use super::rows::{ManyRows, Values};
+use super::work::job;
+use crate::{Act, JobId, NewJob, Resolution, Step};
+
+pub(super) static REPLAY: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "INSERT INTO jobs (event_id, handler, due_at, priority, ordering_key)
+         SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM events WHERE id = column1)
+         ON CONFLICT (event_id, handler) DO UPDATE
+         SET state = 'pending', attempts = 0, crashes = 0, due_at = excluded.due_at, token = NULL, worker = NULL,
+             claimed_at = NULL, reason = NULL, finished_at = NULL
+         WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
+         RETURNING event_id, handler",
+        5,
+    )
+});
+
+pub(super) static FORGET_EFFECTS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new("DELETE FROM effects WHERE (event_id, handler) IN (SELECT column1, column2 FROM {rows})", 2)
+});
+
+pub(super) static RESOLVE: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET state = 'resolved', reason = column3, finished_at = column4 FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.state = 'dead_letter'",
+        4,
+    )
+});
+
+/// Does a part of an act and says how many jobs it changed; nothing if there is no such act.
+pub(super) async fn act(writer: &mut SqliteConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
+    let changed = match step.act {
+        Act::Replay { jobs, force_effects } => replay(writer, jobs, force_effects).await?,
+        Act::Resolve { jobs, resolution } => resolve(writer, jobs, resolution).await?,
+    };
+    Ok(note(writer, step, changed).await?.then_some(changed))
+}
+
+async fn replay(writer: &mut SqliteConnection, jobs: &[(EventId, NewJob)], force_effects: bool) -> Result<u64, Error> {
+    let now = now();
+    let bind = |(event, job): &(EventId, NewJob), values: &mut Values| bind_job(&(*event, job), now, values);
+    let replayed = REPLAY.fetch(writer, jobs, bind).await?;
+    let replayed = replayed.iter().map(job).collect::<Result<Vec<_>, _>>()?;
+    if force_effects {
+        FORGET_EFFECTS.execute(writer, &replayed, bind_id).await?;
+    }
+    Ok(replayed.len() as u64)
+}
+
+async fn resolve(writer: &mut SqliteConnection, jobs: &[JobId], resolution: Resolution) -> Result<u64, Error> {
+    let now = now();
+    let bind = |job: &JobId, values: &mut Values| {
+        bind_id(job, values);
+        values.add(resolution.as_str()).add(now);
+    };
+    RESOLVE.execute(writer, jobs, bind).await
+}
+
+fn bind_id(job: &JobId, values: &mut Values) {
+    values.add(job.event.0).add(job.handler.as_str());
+}
+
+/// Notes a step, and says whether there is such an act.
+async fn note(writer: &mut SqliteConnection, step: &Step<'_>, changed: u64) -> Result<bool, Error> {
+    let noted =
+        sqlx::query("UPDATE audit SET jobs = jobs + $2, next_after = iif($4, NULL, $3), is_done = $4 WHERE id = $1")
+            .bind(step.audit)
+            .bind(changed.cast_signed())
+            .bind(step.next_after.map(|event| event.0))
+            .bind(step.is_last)
+            .execute(writer)
+            .await?;
+    Ok(noted.rows_affected() == 1)
+}

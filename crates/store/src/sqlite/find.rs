@@ -1,0 +1,153 @@
+//! Which jobs or events, by what operators ask for.
+
+use hookfast_webhook::EventId;
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
+use sqlx::{Error, Row};
+use uuid::Uuid;
+
+use super::moment::{micros, time};
+use super::rows::id_list;
+use crate::job::{handler, priority};
+use crate::{Cursor, Filter, Found, Which};
+
+/// A text for lists and one for counting.
+struct Texts {
+    find: &'static str,
+    count: &'static str,
+}
+
+/// What the values of a filter mean for the event. `$1` to `$3` are the first event, the last one and the list of them.
+macro_rules! of_event {
+    () => {
+        "     events.id >= $1 AND events.id <= $2
+          AND ($3 IS NULL OR events.id IN (SELECT unhex(value) FROM json_each($3)))
+          AND ($4 IS NULL OR events.source = $4)
+          AND ($5 IS NULL OR events.event_type = $5)
+          AND ($6 IS NULL OR substr(events.event_type, 1, length($6)) = $6)
+          AND ($7 IS NULL OR events.account = $7)
+          AND ($8 IS NULL OR events.received_at >= $8)
+          AND ($9 IS NULL OR events.received_at < $9)"
+    };
+}
+
+/// CROSS JOIN, so that SQLite begins with the jobs and has them in order.
+macro_rules! jobs {
+    ($select:literal, $jobs:literal, $end:literal) => {
+        concat!(
+            "SELECT ", $select, " FROM ", $jobs, " CROSS JOIN events ON events.id = jobs.event_id
+             WHERE jobs.event_id >= $1 AND jobs.event_id <= $2
+               AND ($10 IS NULL OR jobs.handler = $10) AND ($11 IS NULL OR jobs.reason = $11)
+               AND ($12 IS NULL OR (jobs.event_id, jobs.handler) > ($12, $13))
+               AND ", of_event!(), $end
+        )
+    };
+    ($jobs:literal) => {
+        Texts {
+            find: jobs!(
+                "jobs.event_id, jobs.handler, jobs.state, jobs.reason, jobs.attempts, jobs.finished_at, jobs.priority,
+                 jobs.ordering_key, events.source, events.event_type, events.account, events.received_at,
+                 (SELECT message FROM attempts
+                  WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND failure IS NOT NULL
+                  ORDER BY attempts.rowid DESC LIMIT 1) AS message",
+                $jobs,
+                " ORDER BY jobs.event_id, jobs.handler LIMIT $14"
+            ),
+            count: jobs!("count(*)", $jobs, ""),
+        }
+    };
+}
+
+/// An event that nobody handles has no handler and no failure.
+macro_rules! unhandled {
+    ($select:literal, $end:literal) => {
+        concat!(
+            "SELECT ",
+            $select,
+            " FROM events
+             WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.event_id = events.id)
+               AND $10 IS NULL AND $11 IS NULL
+               AND ($12 IS NULL OR (events.id, '') > ($12, $13))
+               AND ",
+            of_event!(),
+            $end
+        )
+    };
+}
+
+const DEAD_LETTERS: Texts = jobs!("(SELECT * FROM jobs WHERE state = 'dead_letter') AS jobs");
+const SUCCEEDED: Texts = jobs!("(SELECT * FROM jobs WHERE state = 'succeeded') AS jobs");
+const FINISHED: Texts = jobs!("(SELECT * FROM jobs WHERE state IN ('dead_letter', 'succeeded', 'resolved')) AS jobs");
+const UNHANDLED: Texts = Texts {
+    find: unhandled!(
+        "events.id AS event_id, NULL AS handler, NULL AS state, NULL AS reason, 0 AS attempts, NULL AS finished_at,
+         'normal' AS priority, NULL AS ordering_key, events.source, events.event_type, events.account,
+         events.received_at, NULL AS message",
+        " ORDER BY events.id LIMIT $14"
+    ),
+    count: unhandled!("count(*)", ""),
+};
+
+fn texts(which: Which) -> Texts {
+    match which {
+        Which::DeadLetters => DEAD_LETTERS,
+        Which::Succeeded => SUCCEEDED,
+        Which::Finished => FINISHED,
+        Which::Unhandled => UNHANDLED,
+    }
+}
+
+pub(super) async fn find(
+    readers: &SqlitePool,
+    which: Which,
+    filter: &Filter,
+    after: Option<&Cursor>,
+    limit: u32,
+) -> Result<Vec<Found>, Error> {
+    let rows = query(texts(which).find, filter, after).bind(limit).fetch_all(readers).await?;
+    rows.iter().map(found).collect()
+}
+
+pub(super) async fn count(readers: &SqlitePool, which: Which, filter: &Filter) -> Result<u64, Error> {
+    query(texts(which).count, filter, None).fetch_one(readers).await?.try_get(0)
+}
+
+fn query<'q>(text: &'static str, filter: &'q Filter, after: Option<&'q Cursor>) -> Query<'q, Sqlite, SqliteArguments> {
+    let event_type = filter.event_type.as_deref();
+    let prefix = event_type.and_then(|event_type| event_type.strip_suffix('*'));
+    // A condition that may be off is of no use to an index. These two always hold, so few events are a short way.
+    let first = filter.events.iter().copied().min().max(after.map(|cursor| cursor.event));
+    let last = filter.events.iter().copied().max();
+    sqlx::query(text)
+        .bind(first.map_or(Uuid::nil(), |event| event.0))
+        .bind(last.map_or(Uuid::max(), |event| event.0))
+        .bind((!filter.events.is_empty()).then(|| id_list(&filter.events)))
+        .bind(filter.source.as_deref())
+        .bind(event_type.filter(|_| prefix.is_none()))
+        .bind(prefix)
+        .bind(filter.account.as_deref())
+        .bind(filter.since.map(micros))
+        .bind(filter.until.map(micros))
+        .bind(filter.handler.as_deref())
+        .bind(filter.failure.map(|kind| kind.as_str()))
+        .bind(after.map(|cursor| cursor.event.0))
+        .bind(after.map(|cursor| cursor.handler.as_str()))
+}
+
+fn found(row: &SqliteRow) -> Result<Found, Error> {
+    Ok(Found {
+        event: EventId(row.try_get("event_id")?),
+        handler: row.try_get::<Option<&str>, _>("handler")?.map(handler).transpose()?,
+        state: row.try_get("state")?,
+        reason: row.try_get("reason")?,
+        message: row.try_get("message")?,
+        attempts: row.try_get("attempts")?,
+        finished_at: row.try_get::<Option<i64>, _>("finished_at")?.map(time).transpose()?,
+        source: row.try_get("source")?,
+        event_type: row.try_get("event_type")?,
+        account: row.try_get("account")?,
+        received_at: time(row.try_get("received_at")?)?,
+        priority: priority(row.try_get("priority")?),
+        ordering_key: row.try_get("ordering_key")?,
+    })
+}

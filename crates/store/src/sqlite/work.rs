@@ -1,0 +1,250 @@
+//! The worker's verbs: claim, settle, renew, hand back.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hookfast_webhook::EventId;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{Error, Row};
+use uuid::Uuid;
+
+use super::moment::{after, length, micros, now, time};
+use super::rows::{ManyRows, ROWS_MAX, Together, Values, id_list};
+use crate::job::{handler, priority};
+use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Settlement, StoredHeaders, Token};
+
+/// Two statements as one text, because sqlx hands each text to another thread; they share their values. The first takes
+/// what `$candidates` finds, of those that crashed before only the first one and only if `$7` allows it.
+macro_rules! claim {
+    ($candidates:literal) => {
+        concat!(
+            "WITH candidates AS MATERIALIZED (",
+            $candidates,
+            ")
+             UPDATE jobs SET state = 'processing', attempts = attempts + 1, token = $3, worker = $4, claimed_at = $5,
+                             due_at = $6
+             WHERE handler = $1 AND event_id IN (
+                 SELECT event_id FROM candidates WHERE crashes = 0
+                 UNION ALL
+                 SELECT min(event_id) FROM candidates WHERE crashes > 0 AND $7);
+
+             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.priority, events.source, events.dedupe_key,
+                    events.event_type, events.account, events.object_id, events.occurred_at, events.received_at,
+                    events.url, events.headers, events.body
+             FROM jobs CROSS JOIN events ON events.id = jobs.event_id
+             WHERE jobs.handler = $1 AND jobs.token = $3 AND jobs.claimed_at = $5
+               AND jobs.event_id IN (SELECT unhex(value) FROM json_each($2))
+             ORDER BY jobs.event_id"
+        )
+    };
+}
+
+pub(super) const CLAIM: &str = claim!(
+    "SELECT event_id, crashes FROM jobs
+     WHERE handler = $1 AND state = 'pending' AND event_id IN (SELECT unhex(value) FROM json_each($2))"
+);
+
+/// Whose turn it is: nobody with the same key is before it, and nobody is being worked on, before it or behind it. An event
+/// may become visible after a later one, so that the one behind may have begun already.
+///
+/// The states are written as in the partial indexes, or SQLite would not use those.
+pub(super) const CLAIM_IN_ORDER: &str = claim!(
+    "SELECT event_id, crashes FROM jobs
+     WHERE handler = $1 AND state = 'pending' AND event_id IN (SELECT unhex(value) FROM json_each($2))
+       AND (ordering_key IS NULL
+            OR NOT EXISTS (
+                 SELECT 1 FROM jobs AS earlier
+                 WHERE earlier.handler = $1 AND earlier.ordering_key = jobs.ordering_key
+                   AND earlier.event_id < jobs.event_id
+                   AND earlier.state IN ('pending', 'processing', 'failed', 'dead_letter')
+                   AND (earlier.state <> 'dead_letter' OR $8))
+               AND NOT EXISTS (
+                 SELECT 1 FROM jobs AS held
+                 WHERE held.handler = $1 AND held.ordering_key = jobs.ordering_key AND held.state = 'processing'))"
+);
+
+pub(super) async fn claim(writer: &mut SqliteConnection, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
+    let token = Token::new();
+    let statements = if claim.ordering.is_some() { CLAIM_IN_ORDER } else { CLAIM };
+    let rows = sqlx::query(statements)
+        .bind(claim.handler.as_str())
+        .bind(id_list(claim.events))
+        .bind(token.0)
+        .bind(claim.worker)
+        .bind(now())
+        .bind(after(claim.lease))
+        .bind(claim.suspect)
+        .bind(claim.ordering == Some(DeadLetters::Block))
+        .fetch_all(writer)
+        .await?;
+    rows.iter().map(|row| claimed(row, claim, token)).collect()
+}
+
+fn claimed(row: &SqliteRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, Error> {
+    Ok(Claimed {
+        job: JobId { event: EventId(row.try_get("event_id")?), handler: claim.handler.clone() },
+        token,
+        attempt: row.try_get("attempts")?,
+        crashes: row.try_get("crashes")?,
+        priority: priority(row.try_get("priority")?),
+        event: ClaimedEvent {
+            source: row.try_get("source")?,
+            dedupe_key: row.try_get("dedupe_key")?,
+            event_type: row.try_get("event_type")?,
+            account: row.try_get("account")?,
+            object_id: row.try_get("object_id")?,
+            occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
+            received_at: time(row.try_get("received_at")?)?,
+            url: row.try_get("url")?,
+            headers: StoredHeaders(row.try_get("headers")?),
+            body: Bytes::from(row.try_get::<Vec<u8>, _>("body")?),
+        },
+    })
+}
+
+/// Before the jobs change, because it must see whose they are.
+pub(super) static INSERT_ATTEMPTS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "INSERT INTO attempts (event_id, handler, number, started_at, duration_us, failure, message, worker)
+         SELECT column1, column2, column4, column5, column6, column7, column8, column9 FROM {rows} CROSS JOIN jobs
+         WHERE jobs.event_id = column1 AND jobs.handler = column2 AND jobs.token = column3
+           AND jobs.state = 'processing'",
+        9,
+    )
+});
+
+pub(super) static SETTLE_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET state = column4, reason = column5, due_at = coalesce(column6, due_at), finished_at = column7,
+                         attempts = attempts - NOT column8, crashes = iif(column8, 0, crashes),
+                         token = NULL, worker = NULL, claimed_at = NULL
+         FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.token = +column3
+           AND jobs.state = 'processing'
+         RETURNING event_id, handler, state, ordering_key",
+        8,
+    )
+});
+
+pub(super) static BEHIND: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "SELECT jobs.event_id, jobs.handler, jobs.priority FROM {rows} CROSS JOIN jobs
+         WHERE jobs.handler = column2
+           AND jobs.event_id = (
+               SELECT behind.event_id FROM jobs AS behind
+               WHERE behind.handler = column2 AND behind.ordering_key = column3 AND behind.event_id > column1
+                 AND behind.state IN ('pending', 'processing', 'failed', 'dead_letter') AND behind.state = 'pending'
+               ORDER BY behind.event_id LIMIT 1)",
+        3,
+    )
+});
+
+pub(super) async fn settle(writer: &mut SqliteConnection, settlements: &[Settlement]) -> Result<Settled, Error> {
+    let now = now();
+    let mut rows = Vec::new();
+    for part in settlements.chunks(ROWS_MAX) {
+        let statements = Together::default().then_rows(&INSERT_ATTEMPTS, part, bind_attempt).then_rows(
+            &SETTLE_JOBS,
+            part,
+            |settlement, values| bind_settled(settlement, now, values),
+        );
+        rows.extend(statements.fetch(writer).await?);
+    }
+    let settled = rows.iter().map(job).collect::<Result<HashSet<_>, _>>()?;
+    let jobs = settlements.iter().map(|settlement| &settlement.job);
+    let stale = jobs.filter(|job| !settled.contains(job)).cloned().collect();
+    Ok(Settled { stale, next: next(writer, &rows).await? })
+}
+
+/// Who waited behind those that are finished now.
+async fn next(writer: &mut SqliteConnection, settled: &[SqliteRow]) -> Result<Vec<Ready>, Error> {
+    let mut finished: Vec<(Uuid, &str, &str)> = Vec::new();
+    for row in settled {
+        if let (Some(key), "succeeded" | "dead_letter") = (row.try_get("ordering_key")?, row.try_get("state")?) {
+            finished.push((row.try_get("event_id")?, row.try_get("handler")?, key));
+        }
+    }
+    let bind = |(event, handler, key): &(Uuid, &str, &str), values: &mut Values| {
+        values.add(*event).add(*handler).add(*key);
+    };
+    BEHIND.fetch(writer, &finished, bind).await?.iter().map(ready).collect()
+}
+
+fn bind_attempt(settlement: &Settlement, values: &mut Values) {
+    bind_held(&settlement.job, settlement.token, values)
+        .add(settlement.attempt)
+        .add(micros(settlement.started_at))
+        .add(length(settlement.duration))
+        .add(settlement.outcome.failure())
+        .add(settlement.outcome.message())
+        .add(&*settlement.worker);
+}
+
+fn bind_settled(settlement: &Settlement, now: i64, values: &mut Values) {
+    let retry_in = settlement.outcome.retry_in();
+    bind_held(&settlement.job, settlement.token, values)
+        .add(settlement.outcome.state())
+        .add(settlement.outcome.failure())
+        .add(retry_in.map(|wait| now.saturating_add(length(wait))))
+        .add(retry_in.is_none().then_some(now))
+        .add(settlement.outcome.counts());
+}
+
+fn bind_held<'v>(job: &JobId, token: Token, values: &'v mut Values) -> &'v mut Values {
+    values.add(job.event.0).add(job.handler.as_str()).add(token.0)
+}
+
+pub(super) static RENEW: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET due_at = column4 FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.token = +column3
+           AND jobs.state = 'processing'
+         RETURNING event_id, handler",
+        4,
+    )
+});
+
+/// Renews leases, and gives the jobs that are not the worker's any more.
+pub(super) async fn renew(
+    writer: &mut SqliteConnection,
+    jobs: &[(JobId, Token)],
+    lease: Duration,
+) -> Result<Vec<JobId>, Error> {
+    let ends = after(lease);
+    let bind = |(job, token): &(JobId, Token), values: &mut Values| {
+        bind_held(job, *token, values).add(ends);
+    };
+    let renewed = RENEW.fetch(writer, jobs, bind).await?;
+    let renewed = renewed.iter().map(job).collect::<Result<HashSet<_>, _>>()?;
+    Ok(jobs.iter().map(|(job, _)| job).filter(|job| !renewed.contains(job)).cloned().collect())
+}
+
+pub(super) static HAND_BACK: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET state = 'pending', attempts = attempts - 1, due_at = column4,
+                         token = NULL, worker = NULL, claimed_at = NULL
+         FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.token = +column3
+           AND jobs.state = 'processing'",
+        4,
+    )
+});
+
+pub(super) async fn hand_back(writer: &mut SqliteConnection, jobs: &[(JobId, Token)]) -> Result<(), Error> {
+    let now = now();
+    let bind = |(job, token): &(JobId, Token), values: &mut Values| {
+        bind_held(job, *token, values).add(now);
+    };
+    HAND_BACK.execute(writer, jobs, bind).await.map(|_| ())
+}
+
+/// The job that a row is about.
+pub(super) fn job(row: &SqliteRow) -> Result<JobId, Error> {
+    Ok(JobId { event: EventId(row.try_get("event_id")?), handler: handler(row.try_get("handler")?)? })
+}
+
+pub(super) fn ready(row: &SqliteRow) -> Result<Ready, Error> {
+    Ok(Ready { job: job(row)?, priority: priority(row.try_get("priority")?) })
+}

@@ -1,0 +1,292 @@
+//! A database for each test, events to put into it, and the verbs in their usual form.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookfast_store::{
+    Claim, Claimed, Config, DeadLetters, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob, OpenError, Outcome,
+    Routed, Settlement, Store, Sweep, Swept, open,
+};
+use hookfast_stripe::{Stripe, sign};
+use hookfast_webhook::{
+    Arrival, Event, EventId, FailureKind, HandlerName, NoSample, Priority, Proved, Provider, Reading, Refusal, Request,
+    RequestId, SampleOrder, Secret, Secrets, SourceName, Unreadable, json, verify,
+};
+use http::{HeaderName, HeaderValue};
+use sqlx::Connection;
+use time::OffsetDateTime;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A database for one test.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Database {
+    pub(crate) fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { url: format!("sqlite:{}", folder.path().join("test.db").display()), _folder: Some(folder) }
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Self { url: hookfast_harness::fresh_database(), _folder: None }
+    }
+
+    pub(crate) async fn open(&self) -> Arc<dyn Store> {
+        self.try_open(Migrate::Run).await.expect("the store opens")
+    }
+
+    pub(crate) async fn try_open(&self, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
+        let config = Config {
+            url: self.url.parse().unwrap(),
+            parallel_batches: 4,
+            worker_connections: 8,
+            dispatch_grace: Duration::from_secs(5),
+        };
+        open(&config, migrate).await
+    }
+
+    pub(crate) async fn execute(&self, sqlite: &'static str, postgres: &'static str) {
+        if self.url.starts_with("sqlite") {
+            let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
+            sqlx::raw_sql(sqlite).execute(&mut connection).await.unwrap();
+        } else {
+            let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
+            sqlx::raw_sql(postgres).execute(&mut connection).await.unwrap();
+        }
+    }
+
+    /// As if much time had passed: leases have ended, retries are due, lost dispatches are noticed. Those first that were
+    /// due first.
+    pub(crate) async fn let_time_pass(&self) {
+        self.execute(
+            "UPDATE jobs SET due_at = due_at - 36000000000, claimed_at = claimed_at - 36000000000",
+            "UPDATE jobs SET due_at = due_at - interval '10 hours', claimed_at = claimed_at - interval '10 hours'",
+        )
+        .await;
+    }
+
+    /// A number that a query gives.
+    pub(crate) async fn number(&self, query: &'static str) -> i64 {
+        if self.url.starts_with("sqlite") {
+            let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
+            sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
+        } else {
+            let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
+            sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
+        }
+    }
+}
+
+/// Runs tests on both databases.
+macro_rules! on_both {
+    ($($test:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test(crate::database::Database::sqlite()).await;
+            })*
+        }
+
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test(crate::database::Database::postgres()).await;
+            })*
+        }
+    };
+}
+
+/// Stripe with a thing that each event is about.
+struct StripeWithObjects(Stripe);
+
+impl Provider for StripeWithObjects {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn proof_headers(&self) -> &[HeaderName] {
+        self.0.proof_headers()
+    }
+
+    fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal> {
+        self.0.prove(request, secrets, now)
+    }
+
+    fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable> {
+        let mut readings = self.0.read(request)?;
+        let [object] = json::members(&request.body, ["object"])?;
+        readings[0].object_id = json::text(object);
+        Ok(readings)
+    }
+
+    fn sample_kinds(&self) -> Vec<&str> {
+        self.0.sample_kinds()
+    }
+
+    fn sample(&self, order: &SampleOrder<'_>) -> Result<Request, NoSample> {
+        self.0.sample(order)
+    }
+}
+
+pub(crate) fn event(source: &str, id: &str) -> Event {
+    event_with_body(
+        source,
+        &format!(r#"{{"id":"{id}","type":"invoice.paid","created":1759999996,"account":"acct_1","object":"in_1"}}"#),
+    )
+}
+
+pub(crate) fn event_with_body(source: &str, body: &str) -> Event {
+    event_at(source, body, OffsetDateTime::from_unix_timestamp(1_760_000_000).unwrap())
+}
+
+pub(crate) fn event_at(source: &str, body: &str, received_at: OffsetDateTime) -> Event {
+    let secret = Secret::new("whsec_store").unwrap();
+    let mut request = sign("https://h.example/webhooks/x?a=%20b", &secret, received_at.unix_timestamp(), body.into());
+    request.headers.append("x-odd", HeaderValue::from_bytes(b"\xff'\"\\").unwrap());
+    request.headers.append("x-odd", HeaderValue::from_static("second"));
+    let stripe = StripeWithObjects(Stripe::new(&Default::default()));
+    let genuine = verify(&stripe, request, &Secrets::new(vec![secret]), received_at).unwrap();
+    let arrival = Arrival {
+        request_id: RequestId::new(),
+        source: SourceName::new(source).unwrap(),
+        remote_address: "2001:db8::7".parse().unwrap(),
+        received_at,
+    };
+    genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
+}
+
+pub(crate) fn handler(name: &str) -> HandlerName {
+    HandlerName::new(name).unwrap()
+}
+
+pub(crate) fn new_job(handler_name: &str) -> NewJob {
+    NewJob { handler: handler(handler_name), priority: Priority::Normal, ordering_key: None }
+}
+
+pub(crate) fn routed(event: Event, handlers: &[&str]) -> Routed {
+    Routed { event, jobs: handlers.iter().map(|name| new_job(name)).collect() }
+}
+
+pub(crate) fn paid(id: &str) -> Routed {
+    routed(event("stripe", id), &["ledger"])
+}
+
+/// The job that `handler` has for an event.
+pub(crate) fn job_of(event: EventId, name: &str) -> JobId {
+    JobId { event, handler: handler(name) }
+}
+
+/// Records so many events for the ledger.
+pub(crate) async fn record_jobs(store: &Arc<dyn Store>, count: usize) -> Vec<JobId> {
+    record_keyed(store, &vec![None; count]).await
+}
+
+/// Records events for the ledger, whose jobs have these ordering keys.
+pub(crate) async fn record_keyed(store: &Arc<dyn Store>, keys: &[Option<&str>]) -> Vec<JobId> {
+    let keyed = |key: &Option<&str>| {
+        let event = event("stripe", &format!("evt_{}", RequestId::new().0.simple()));
+        Routed { event, jobs: vec![NewJob { ordering_key: key.map(str::to_owned), ..new_job("ledger") }] }
+    };
+    let events: Vec<_> = keys.iter().map(keyed).collect();
+    store.record(&events).await.unwrap();
+    events.iter().map(|routed| job_of(routed.event.id(), "ledger")).collect()
+}
+
+/// What the tests' claims have in common: the ledger's, for a minute, without an order.
+pub(crate) fn wish<'a>(handler: &'a HandlerName, events: &'a [EventId]) -> Claim<'a> {
+    Claim { handler, events, worker: "w1", lease: LEASE, ordering: None, suspect: true }
+}
+
+pub(crate) fn events_of(jobs: &[JobId]) -> Vec<EventId> {
+    jobs.iter().map(|job| job.event).collect()
+}
+
+pub(crate) async fn claim(store: &Arc<dyn Store>, jobs: &[JobId]) -> Vec<Claimed> {
+    store.claim(&wish(&handler("ledger"), &events_of(jobs))).await.unwrap()
+}
+
+pub(crate) async fn claim_one(store: &Arc<dyn Store>, job: &JobId) -> Claimed {
+    let mut claimed = claim(store, std::slice::from_ref(job)).await;
+    assert_eq!(claimed.len(), 1, "the job can be claimed");
+    claimed.remove(0)
+}
+
+pub(crate) async fn claim_in_order(store: &Arc<dyn Store>, jobs: &[JobId], dead_letters: DeadLetters) -> Vec<Claimed> {
+    let (ledger, events) = (handler("ledger"), events_of(jobs));
+    store.claim(&Claim { ordering: Some(dead_letters), ..wish(&ledger, &events) }).await.unwrap()
+}
+
+pub(crate) fn ids(claimed: &[Claimed]) -> Vec<JobId> {
+    claimed.iter().map(|claimed| claimed.job.clone()).collect()
+}
+
+pub(crate) fn settlement(claimed: &Claimed, outcome: Outcome) -> Settlement {
+    Settlement {
+        job: claimed.job.clone(),
+        token: claimed.token,
+        attempt: claimed.attempt,
+        started_at: OffsetDateTime::now_utc(),
+        duration: Duration::from_millis(1500),
+        worker: "w1".into(),
+        outcome,
+    }
+}
+
+/// Settles a job that must still be ours.
+pub(crate) async fn settle(store: &Arc<dyn Store>, claimed: &Claimed, outcome: Outcome) {
+    let settled = store.settle(&[settlement(claimed, outcome)]).await.unwrap();
+    assert_eq!(settled.stale, []);
+}
+
+pub(crate) fn failed() -> Outcome {
+    Outcome::Failed { kind: FailureKind::Network, message: "no route".into(), retry_in: HOUR }
+}
+
+pub(crate) fn dead() -> Outcome {
+    Outcome::Dead { kind: FailureKind::Refused, message: "no such customer".into() }
+}
+
+/// Records an event whose job is claimed and settled like this.
+pub(crate) async fn settled_job(store: &Arc<dyn Store>, outcome: Outcome) -> JobId {
+    let job = record_jobs(store, 1).await.remove(0);
+    settle(store, &claim_one(store, &job).await, outcome).await;
+    job
+}
+
+pub(crate) async fn job(store: &Arc<dyn Store>, id: &JobId) -> JobSummary {
+    let jobs = store.jobs_of(id.event).await.unwrap();
+    jobs.into_iter().find(|job| job.handler == id.handler.as_str()).expect("the job is there")
+}
+
+pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> String {
+    job(store, id).await.state
+}
+
+/// What the tests' sweeps have in common.
+pub(crate) fn broom(handlers: &[HandlerName]) -> Sweep<'_> {
+    Sweep { handlers, limit: 1000, look_again_in: LEASE, look_at_suspects_in: HOUR, crash_limit: 3 }
+}
+
+pub(crate) async fn sweep(store: &Arc<dyn Store>) -> Swept {
+    store.sweep(&broom(&[handler("ledger")])).await.unwrap()
+}
+
+/// Lets the leases of all jobs end, and the sweeper notice.
+pub(crate) async fn lose_leases(database: &Database, store: &Arc<dyn Store>) -> Swept {
+    database.let_time_pass().await;
+    sweep(store).await
+}
+
+pub(crate) fn effect<'a>(claimed: &'a Claimed, key: &'a str) -> EffectKey<'a> {
+    EffectKey { job: &claimed.job, token: claimed.token, key, kind: EffectKind::Own }
+}
+
+/// Whether a time is about so far from now. The store's clock and ours may differ a little.
+pub(crate) fn is_in(time: OffsetDateTime, wait: Duration) -> bool {
+    let distance = time - (OffsetDateTime::now_utc() + wait);
+    distance.abs() < time::Duration::seconds(20)
+}

@@ -1,0 +1,183 @@
+//! Why a job was not done, and what that means for its future.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What went wrong, in a few words that can be counted and filtered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// It took too long.
+    Timeout,
+    /// The other side wants us to slow down.
+    RateLimited,
+    /// The other side was not reached, or broke off.
+    Network,
+    /// The event is not what the handler understands.
+    BadPayload,
+    /// The handler or the other side does not want it.
+    Refused,
+    /// The handler panicked.
+    Panic,
+    /// Anything else in the handler.
+    Internal,
+    /// The process died while the job was running, or lost its lease.
+    Crash,
+    /// The gateway's own store went away under the handler. Not the handler's fault, so it does not count as an attempt.
+    Pipeline,
+}
+
+impl FailureKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Timeout,
+        Self::RateLimited,
+        Self::Network,
+        Self::BadPayload,
+        Self::Refused,
+        Self::Panic,
+        Self::Internal,
+        Self::Crash,
+        Self::Pipeline,
+    ];
+
+    /// The word for it, in tables, metrics and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::RateLimited => "rate_limited",
+            Self::Network => "network",
+            Self::BadPayload => "bad_payload",
+            Self::Refused => "refused",
+            Self::Panic => "panic",
+            Self::Internal => "internal",
+            Self::Crash => "crash",
+            Self::Pipeline => "pipeline",
+        }
+    }
+
+    /// Whoever is overloaded or away is not helped by being asked again at once, whatever the policy says.
+    pub(crate) fn least_delay(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::RateLimited => 30,
+            Self::Timeout => 5,
+            Self::Network | Self::Pipeline => 2,
+            Self::BadPayload | Self::Refused | Self::Panic | Self::Internal | Self::Crash => 0,
+        })
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for FailureKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
+            format!("`{}` is no kind of failure; there is: {}", text.escape_debug(), all.join(", "))
+        })
+    }
+}
+
+/// Why a handler did not do its job. Any error turns into one with `?`, and then the job is tried again later; giving up
+/// is said out loud, with [`Failure::give_up`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub kind: FailureKind,
+    /// The same for people.
+    pub message: String,
+    /// Trying again cannot help.
+    pub is_permanent: bool,
+    /// Not before this time has passed, by the word of the other side.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// Try again later, as the policy says.
+    pub fn retry(kind: FailureKind, message: impl fmt::Display) -> Self {
+        Self { kind, message: message.to_string(), is_permanent: false, retry_after: None }
+    }
+
+    /// Try again later, but not before `wait` has passed.
+    pub fn retry_after(wait: Duration, message: impl fmt::Display) -> Self {
+        Self { retry_after: Some(wait), ..Self::retry(FailureKind::RateLimited, message) }
+    }
+
+    /// Never try again: the job becomes a dead letter at once.
+    pub fn give_up(message: impl fmt::Display) -> Self {
+        Self { is_permanent: true, ..Self::retry(FailureKind::Refused, message) }
+    }
+
+    /// The event is not what the handler understands, so trying again cannot help.
+    pub fn bad_payload(message: impl fmt::Display) -> Self {
+        Self { is_permanent: true, ..Self::retry(FailureKind::BadPayload, message) }
+    }
+
+    /// The other side was not reached.
+    pub fn network(message: impl fmt::Display) -> Self {
+        Self::retry(FailureKind::Network, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.message)
+    }
+}
+
+/// Whatever else goes wrong in a handler. This is also why `Failure` is no [`std::error::Error`] itself.
+impl<E: std::error::Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let error: &(dyn std::error::Error + 'static) = &error;
+        let kind = match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+            Some(std::io::ErrorKind::TimedOut) => FailureKind::Timeout,
+            Some(_) => FailureKind::Network,
+            None => FailureKind::Internal,
+        };
+        Self::retry(kind, with_causes(error))
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        // Many errors repeat their cause.
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_error_means_try_again_later() {
+        fn parse(text: &str) -> Result<i32, Failure> {
+            Ok(text.parse::<i32>()?)
+        }
+        let failure = parse("x").expect_err("no number");
+        assert_eq!((failure.kind, failure.is_permanent), (FailureKind::Internal, false));
+        assert_eq!(Failure::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset)).kind, FailureKind::Network);
+        assert!(Failure::give_up("no such customer").is_permanent);
+    }
+
+    #[test]
+    fn every_kind_is_found_by_its_word() {
+        for kind in FailureKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        assert!("nonsense".parse::<FailureKind>().is_err());
+    }
+}

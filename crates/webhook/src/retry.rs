@@ -1,0 +1,166 @@
+//! When a job that failed is tried again: data and a pure function.
+
+use std::time::Duration;
+
+use crate::Failure;
+
+/// When to try again, and when to give up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetryPolicy {
+    /// How long to wait after each attempt.
+    pub delays: Delays,
+    /// How much of a delay is left to chance, from 0 to 1, so that jobs that failed together do not come back together.
+    pub jitter: f64,
+    /// How many attempts there are in all.
+    pub max_attempts: u32,
+}
+
+/// How long to wait after each attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Delays {
+    /// One after the other; the last one stays.
+    List(Vec<Duration>),
+    /// Each one is longer than the one before by a factor.
+    Exponential {
+        /// The first.
+        base: Duration,
+        /// How much longer each time.
+        factor: f64,
+        /// The longest.
+        cap: Duration,
+    },
+}
+
+/// What becomes of a job after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It is tried again after this time.
+    RetryIn(Duration),
+    /// It is a dead letter.
+    GiveUp,
+}
+
+const DEFAULT_JITTER: f64 = 0.1;
+
+/// Whatever the other side wishes, somebody should look at a job again within a month.
+const LONGEST_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::seconds(&[60, 5 * 60, 30 * 60, 2 * 60 * 60])
+    }
+}
+
+impl RetryPolicy {
+    /// The names of the presets.
+    pub const PRESETS: [&str; 3] = ["default", "patient", "quick"];
+
+    /// A policy by its name.
+    pub fn preset(name: &str) -> Option<Self> {
+        match name {
+            "default" => Some(Self::default()),
+            "patient" => Some(Self::seconds(&[60, 5 * 60, 15 * 60, 60 * 60, 6 * 60 * 60])),
+            "quick" => Some(Self::seconds(&[2, 5, 15, 60])),
+            _ => None,
+        }
+    }
+
+    /// One attempt after each of the delays.
+    pub fn list(delays: Vec<Duration>) -> Self {
+        let max_attempts = u32::try_from(delays.len()).map_or(u32::MAX, |count| count.saturating_add(1));
+        Self { delays: Delays::List(delays), jitter: DEFAULT_JITTER, max_attempts }
+    }
+
+    fn seconds(delays: &[u64]) -> Self {
+        Self::list(delays.iter().copied().map(Duration::from_secs).collect())
+    }
+
+    /// What becomes of a job whose attempt with this number (from 1) failed. `chance` is a random number from 0 to 1.
+    pub fn after(&self, attempt: u32, failure: &Failure, chance: f64) -> Next {
+        if failure.is_permanent || attempt >= self.max_attempts {
+            return Next::GiveUp;
+        }
+        let delay = self.delay(attempt).mul_f64(1.0 + self.jitter * chance);
+        let delay = delay.max(failure.kind.least_delay()).max(failure.retry_after.unwrap_or_default());
+        Next::RetryIn(delay.min(LONGEST_DELAY))
+    }
+
+    fn delay(&self, attempt: u32) -> Duration {
+        match &self.delays {
+            Delays::List(delays) => {
+                let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+                delays.get(index).or(delays.last()).copied().unwrap_or_default()
+            }
+            Delays::Exponential { base, factor, cap } => {
+                let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
+                let seconds = base.as_secs_f64() * factor.powi(exponent);
+                Duration::try_from_secs_f64(seconds).map_or(*cap, |delay| delay.min(*cap))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FailureKind;
+
+    fn failure() -> Failure {
+        Failure::retry(FailureKind::Internal, "no luck")
+    }
+
+    fn delays(policy: &RetryPolicy) -> Vec<u64> {
+        let next = |attempt| match policy.after(attempt, &failure(), 0.0) {
+            Next::RetryIn(delay) => Some(delay.as_secs()),
+            Next::GiveUp => None,
+        };
+        (1..).map_while(next).collect()
+    }
+
+    #[test]
+    fn the_presets_are_as_documented() {
+        let preset = |name| delays(&RetryPolicy::preset(name).expect("there is one"));
+        assert_eq!(preset("patient"), [60, 300, 900, 3600, 21600]);
+        assert_eq!(preset("default"), [60, 300, 1800, 7200]);
+        assert_eq!(preset("quick"), [2, 5, 15, 60]);
+        assert_eq!(RetryPolicy::default().max_attempts, 5);
+        assert!(RetryPolicy::PRESETS.iter().all(|name| RetryPolicy::preset(name).is_some()));
+    }
+
+    #[test]
+    fn the_last_delay_stays_when_there_are_more_attempts_than_delays() {
+        let policy = RetryPolicy { max_attempts: 4, ..RetryPolicy::list(vec![Duration::from_secs(7)]) };
+        assert_eq!(delays(&policy), [7, 7, 7]);
+    }
+
+    #[test]
+    fn exponential_delays_grow_up_to_their_cap() {
+        let exponential =
+            Delays::Exponential { base: Duration::from_secs(1), factor: 3.0, cap: Duration::from_secs(20) };
+        let policy = RetryPolicy { delays: exponential, jitter: 0.0, max_attempts: 6 };
+        assert_eq!(delays(&policy), [1, 3, 9, 20, 20]);
+        assert_eq!(policy.delay(u32::MAX), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn jitter_only_makes_longer() {
+        let policy = RetryPolicy { jitter: 0.5, ..RetryPolicy::default() };
+        assert_eq!(policy.after(1, &failure(), 1.0), Next::RetryIn(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn the_other_sides_wish_and_the_kind_of_failure_make_it_wait_longer_but_never_shorter() {
+        let policy = RetryPolicy::preset("quick").expect("there is one");
+        let after = |failure| policy.after(1, &failure, 0.0);
+        let wish = |seconds| Failure::retry_after(Duration::from_secs(seconds), "429");
+        assert_eq!(after(wish(600)), Next::RetryIn(Duration::from_secs(600)));
+        assert_eq!(after(wish(1)), Next::RetryIn(Duration::from_secs(30)));
+        assert_eq!(after(Failure::retry(FailureKind::Timeout, "")), Next::RetryIn(Duration::from_secs(5)));
+        assert_eq!(after(wish(u64::MAX)), Next::RetryIn(LONGEST_DELAY));
+    }
+
+    #[test]
+    fn a_permanent_failure_is_never_tried_again() {
+        assert_eq!(RetryPolicy::default().after(1, &Failure::give_up("no"), 0.0), Next::GiveUp);
+    }
+}

@@ -1,0 +1,50 @@
+//! A gateway with the handler that `bench process` measures: one effect, which is one upsert.
+
+use std::process::ExitCode;
+
+use hookfast::{Effects, Event, Handled, Handler, Handlers, values};
+use serde::Deserialize;
+
+fn main() -> ExitCode {
+    hookfast::run(Handlers::new().with(Bench))
+}
+
+#[derive(Debug, Deserialize)]
+struct InvoicePaid {
+    id: String,
+    data: Data,
+}
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    object: Invoice,
+}
+
+#[derive(Debug, Deserialize)]
+struct Invoice {
+    amount_paid: i64,
+}
+
+struct Bench;
+
+impl Handler for Bench {
+    const NAME: &'static str = "bench";
+    const SUBSCRIBES: &'static [&'static str] = &["stripe/invoice.paid"];
+    const TABLES: &'static str = "CREATE TABLE IF NOT EXISTS bench_done (id TEXT PRIMARY KEY, amount BIGINT NOT NULL)";
+    type Payload = InvoicePaid;
+
+    async fn handle(&self, event: &Event<InvoicePaid>, effects: &Effects) -> Handled {
+        let InvoicePaid { id, data } = &event.payload;
+        effects
+            .once("upsert", async |tx| {
+                tx.execute(
+                    "INSERT INTO bench_done (id, amount) VALUES ($1, $2) \
+                     ON CONFLICT (id) DO UPDATE SET amount = excluded.amount",
+                    values![id.as_str(), data.object.amount_paid],
+                )
+                .await?;
+                Ok(())
+            })
+            .await
+    }
+}

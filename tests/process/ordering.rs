@@ -1,0 +1,63 @@
+//! Events with one key are handled one at a time and in the order they came, and hold up nobody else.
+
+use std::time::Duration;
+
+use hookfast_harness::{eventually, eventually_within};
+
+use crate::{On, Rig, send};
+
+on_all! {
+    a_thousand_events_with_one_key_come_out_in_order_whatever_fails
+    a_dead_letter_blocks_its_key_if_it_shall
+}
+
+/// Events with the key, of which some fail once.
+const EVENTS: usize = 1000;
+
+/// Events with a key of their own, which come in between.
+const OTHERS: usize = 100;
+
+fn a_thousand_events_with_one_key_come_out_in_order_whatever_fails(on: On) {
+    let rig = Rig::start(on, "retry = [\"1s\", \"1s\", \"1s\"]\nordering = \"computed\"\njitter = 0.0");
+    let mut client = rig.gateway.client();
+    // A head that is held up, so that the others have something to be held up by.
+    send(&mut client, "evt_head", r#"{"key":"one","sleep_ms":3000}"#);
+    let mut chance = fastrand::Rng::with_seed(7);
+    for number in 0..EVENTS {
+        let fail_times = u32::from(chance.u32(0..100) == 0);
+        send(&mut client, &format!("evt_{number:04}"), &format!(r#"{{"key":"one","fail_times":{fail_times}}}"#));
+        if number % (EVENTS / OTHERS) == 0 {
+            send(&mut client, &format!("free_{number:04}"), &format!(r#"{{"key":"free-{number}"}}"#));
+        }
+    }
+    let done = |what: &str| {
+        let rows = rig.gateway.query(&format!("SELECT count(*) FROM done WHERE event LIKE '{what}%'"));
+        rows[0][0].parse::<usize>().unwrap()
+    };
+    eventually("the others are not held up", || done("free_") == OTHERS);
+    assert!(done("evt_") < EVENTS, "the key is still at it, or it proves nothing");
+    eventually_within(Duration::from_secs(150), "all are done", || done("evt_") == EVENTS + 1);
+    let order = rig.gateway.query("SELECT event FROM done WHERE ordering = 'one' ORDER BY place, event");
+    let order: Vec<_> = order.into_iter().map(|mut row| row.remove(0)).collect();
+    let mut expected: Vec<_> = (0..EVENTS).map(|number| format!("evt_{number:04}")).collect();
+    expected.insert(0, "evt_head".into());
+    assert_eq!(order, expected);
+    let places = rig.gateway.query("SELECT count(DISTINCT place) FROM done WHERE ordering = 'one'");
+    assert_eq!(places, [[(EVENTS + 1).to_string()]], "never two at a time");
+}
+
+fn a_dead_letter_blocks_its_key_if_it_shall(on: On) {
+    let rig = Rig::start(on, "ordering = \"computed\"\ndead_letters = \"block\"");
+    rig.send("evt_1", r#"{"key":"one","give_up":true}"#);
+    rig.send("evt_2", r#"{"key":"one"}"#);
+    rig.send("evt_3", r#"{"key":"two"}"#);
+    rig.wait_for("evt_1", "dead_letter");
+    rig.wait_for("evt_3", "succeeded");
+    assert_eq!(rig.job("evt_2"), ("pending".into(), 0));
+    let listed = rig.gateway.command(&["dead-letters", "list", "--json"]).json();
+    let id = listed["event_id"].as_str().unwrap();
+    let ended = rig.gateway.command(&["dead-letters", "resolve", id, "--as", "ignored", "--why", "a test"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    rig.wait_for("evt_2", "succeeded");
+    assert_eq!(rig.job("evt_1").0, "resolved");
+}

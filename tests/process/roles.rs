@@ -1,0 +1,78 @@
+//! The halves of the gateway as processes of their own, any number of each.
+
+use hookfast_harness::{Gateway, NatsVersion, PrivateNats, Setup, eventually};
+
+use crate::{BINARY, On, send, setup};
+
+#[test]
+fn receivers_and_workers_share_postgres_alone() {
+    halves_share_the_work(None);
+}
+
+#[test]
+fn receivers_and_workers_share_postgres_and_nats() {
+    halves_share_the_work(Some(PrivateNats::start(NatsVersion::Current)));
+}
+
+#[test]
+fn receivers_and_workers_share_postgres_and_an_old_nats() {
+    halves_share_the_work(Some(PrivateNats::start(NatsVersion::Old)));
+}
+
+fn halves_share_the_work(nats: Option<PrivateNats>) {
+    let first = setup(On::Postgres, nats.as_ref()).handlers("").role("receive", &[]).start();
+    let beside = |role: &str, arguments: &[&str]| {
+        let setup = Setup::new(BINARY, hookfast_harness::Database::Postgres).store(first.store_url()).handlers("");
+        let setup = match &nats {
+            Some(nats) => setup.queue(&nats.url()),
+            None => setup,
+        };
+        setup.ingest("answer_deadline = \"20s\"").role(role, arguments).start()
+    };
+    let second = beside("receive", &[]);
+    let workers = [beside("work", &[]), beside("work", &["--handlers", "actor"])];
+    let (mut to_first, mut to_second) = (first.client(), second.client());
+    const EVENTS: usize = 200;
+    for number in 0..EVENTS / 2 {
+        send(&mut to_first, &format!("evt_a{number}"), r#"{"sleep_ms":20}"#);
+        send(&mut to_second, &format!("evt_b{number}"), r#"{"sleep_ms":20}"#);
+    }
+    eventually("all are done", || count(&first, "jobs WHERE state = 'succeeded'") == EVENTS);
+    assert_eq!((count(&first, "done"), count(&first, "attempts")), (EVENTS, EVENTS));
+    let by_worker = first.query("SELECT worker, count(*) FROM attempts GROUP BY worker");
+    assert_eq!(by_worker.len(), workers.len(), "both worked: {by_worker:?}");
+}
+
+fn count(gateway: &Gateway, what: &str) -> usize {
+    gateway.query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
+}
+
+#[test]
+fn a_worker_for_some_handlers_leaves_the_others_alone() {
+    let receiver = setup(On::Postgres, None).handlers("[handlers.other]\nrun = \"log\"").role("receive", &[]).start();
+    let _worker = setup(On::Postgres, None)
+        .store(receiver.store_url())
+        .handlers("[handlers.other]\nrun = \"log\"")
+        .role("work", &["--handlers", "other"])
+        .start();
+    send(&mut receiver.client(), "evt_1", "{}");
+    let state = |handler: &str| receiver.query(&format!("SELECT state FROM jobs WHERE handler = '{handler}'"));
+    eventually("its own job is done", || state("other") == [["succeeded"]]);
+    assert_eq!(state("actor"), [["pending"]]);
+}
+
+#[test]
+fn the_halves_do_not_share_sqlite() {
+    for role in ["receive", "work"] {
+        let ended = setup(On::Sqlite, None).handlers("").role(role, &[]).start_in_vain();
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.errors.contains("SQLite is for one process"), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn a_worker_for_a_handler_that_does_not_exist_does_not_start() {
+    let ended = setup(On::Postgres, None).handlers("").role("work", &["--handlers", "actr"]).start_in_vain();
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.errors.contains("there is no handler `actr`; there is: actor"), "{}", ended.errors);
+}

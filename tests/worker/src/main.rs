@@ -1,0 +1,129 @@
+//! A gateway whose handlers do whatever an event tells them to. Its one kind of effect is a plain INSERT into a table
+//! without a unique index, so that doing it twice shows.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hookfast::{Effects, Event, Failure, FailureKind, Handled, Handler, Handlers, values};
+use serde::Deserialize;
+
+fn main() -> ExitCode {
+    hookfast::run(Handlers::new().with(Actor))
+}
+
+/// What an event says; everything but the id may be left out.
+#[derive(Debug, Deserialize)]
+struct Script {
+    id: String,
+    #[serde(default)]
+    act: Act,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Act {
+    /// What it has in common with those it must be handled in order with.
+    key: Option<String>,
+    /// How many effects it has; one if it does not say.
+    effects: Option<u32>,
+    /// How long it takes before its effects.
+    sleep_ms: u64,
+    /// How long it keeps the transaction of an effect open.
+    sleep_in_effect_ms: u64,
+    /// How long it takes after its effects.
+    sleep_after_ms: u64,
+    /// How many attempts fail, before their effects.
+    fail_times: u32,
+    /// It fails until there is a file `fixed` in the working folder.
+    fail_until_fixed: bool,
+    /// Wait so long, says the other side.
+    retry_after_ms: Option<u64>,
+    give_up: bool,
+    panic: bool,
+    /// It ends the process.
+    abort: bool,
+    /// It never comes back and never yields.
+    endless: bool,
+    /// It takes more memory than there is.
+    memory: bool,
+    /// It calls itself without end.
+    stack: bool,
+}
+
+struct Actor;
+
+impl Handler for Actor {
+    const NAME: &'static str = "actor";
+    const SUBSCRIBES: &'static [&'static str] = &["*/*"];
+    const TABLES: &'static str = "CREATE TABLE IF NOT EXISTS done \
+         (event TEXT NOT NULL, effect TEXT NOT NULL, ordering TEXT NOT NULL, place BIGINT NOT NULL, attempt BIGINT NOT NULL)";
+    type Payload = Script;
+
+    async fn handle(&self, event: &Event<Script>, effects: &Effects) -> Handled {
+        let Script { id, act } = &event.payload;
+        tokio::time::sleep(Duration::from_millis(act.sleep_ms)).await;
+        misbehave(act);
+        if event.attempt <= act.fail_times || act.fail_until_fixed && !Path::new("fixed").exists() {
+            return Err(match act.retry_after_ms {
+                Some(wait) => Failure::retry_after(Duration::from_millis(wait), "asked to wait"),
+                None => Failure::retry(FailureKind::Internal, format!("told to fail, attempt {}", event.attempt)),
+            });
+        }
+        if act.give_up {
+            return Err(Failure::give_up("told to give up"));
+        }
+        let ordering = act.key.clone().unwrap_or_default();
+        for number in 0..act.effects.unwrap_or(1) {
+            let effect = format!("effect-{number}");
+            effects
+                .once(&effect, async |tx| {
+                    // Two at a time with one key would get the same place.
+                    tx.execute(
+                        "INSERT INTO done (event, effect, ordering, place, attempt) \
+                         SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4",
+                        values![id.as_str(), effect.as_str(), ordering.as_str(), event.attempt],
+                    )
+                    .await?;
+                    tokio::time::sleep(Duration::from_millis(act.sleep_in_effect_ms)).await;
+                    Ok(())
+                })
+                .await?;
+        }
+        tokio::time::sleep(Duration::from_millis(act.sleep_after_ms)).await;
+        Ok(())
+    }
+
+    fn ordering_key(&self, payload: &Script) -> Option<String> {
+        payload.act.key.clone()
+    }
+}
+
+fn misbehave(act: &Act) {
+    assert!(!act.panic, "told to panic");
+    if act.abort {
+        std::process::abort();
+    }
+    if act.endless {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    if act.memory {
+        let mut hoard = Vec::new();
+        loop {
+            hoard.push(vec![1u8; 64 << 20]);
+        }
+    }
+    if act.stack {
+        descend(0);
+    }
+}
+
+/// Deep enough for any stack; what it gives back keeps the compiler from turning it into a loop.
+#[allow(unconditional_recursion, reason = "that is what it is for")]
+fn descend(depth: u64) -> u64 {
+    let room = [depth; 512];
+    std::hint::black_box(&room);
+    descend(depth + 1) + room[511]
+}
