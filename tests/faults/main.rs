@@ -2,4 +2,12 @@
 //! papers; each has a negative control, which takes a protection away and sees the promise break.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod crash_points;
+mod duplicates;
+mod kills;
+mod machine;
 mod model;
+mod nats;
+mod poison;
+mod rig;
+mod zombies;

@@ -21,7 +21,7 @@ const FIRST_BATCH: u32 = 256;
 const LARGEST_BATCH: u32 = 4096;
 
 /// How soon a job that crashed is looked at again if nobody has claimed it: only one of these runs at a time.
-const LOOK_AT_SUSPECTS_IN: Duration = Duration::from_secs(5);
+const LOOK_AT_SUSPECTS_IN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Sweeper {
     pub(crate) store: Arc<dyn Store>,

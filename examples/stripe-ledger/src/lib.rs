@@ -41,7 +41,7 @@ impl Handler for OrderLedger {
         let id = event.id.to_string();
         match &event.payload {
             Notice::Paid { object } => effects.once("payment", async |tx| book_payment(tx, &id, object).await).await,
-            Notice::Refunded { object } => effects.once(&event.attempt.wrapping_add(std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.subsec_nanos())).to_string(), async |tx| book_refund(tx, &id, object).await).await,
+            Notice::Refunded { object } => effects.once("refund", async |tx| book_refund(tx, &id, object).await).await,
         }
     }
 

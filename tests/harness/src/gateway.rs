@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
@@ -84,9 +85,30 @@ impl Gateway {
         self.started.process.wait().expect("the process is ours")
     }
 
+    /// Whether the process has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.started.process.try_wait().expect("the process is ours").is_none()
+    }
+
+    /// The number of the signal that ended the process, if one did.
+    pub fn killed_by(&mut self) -> Option<i32> {
+        self.wait().signal()
+    }
+
+    /// Sets a variable of its environment, for the next time it is started.
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.setup.set_variable(name, value);
+        self
+    }
+
     /// Starts the binary again on the same folder and store, without the wrapper.
     pub fn restart(mut self) -> Self {
         self.setup.wrapper.clear();
+        self.restart_wrapped()
+    }
+
+    /// The same, with the wrapper.
+    pub fn restart_wrapped(mut self) -> Self {
         self.started = self.setup.spawn();
         (self.ingest, self.admin) = (self.started.ingest, self.started.admin);
         self

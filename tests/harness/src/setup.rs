@@ -113,8 +113,13 @@ impl Setup {
 
     /// Sets a variable of its environment.
     pub fn variable(mut self, name: &str, value: &str) -> Self {
-        self.variables.push((name.into(), value.into()));
+        self.set_variable(name, value);
         self
+    }
+
+    pub(crate) fn set_variable(&mut self, name: &str, value: &str) {
+        self.variables.retain(|(set, _)| set != name);
+        self.variables.push((name.into(), value.into()));
     }
 
     /// Starts it as whoever tries it out does: without a configuration file, on a SQLite file in its folder.

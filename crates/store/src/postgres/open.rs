@@ -65,6 +65,8 @@ fn with_settings(options: PgConnectOptions) -> PgConnectOptions {
             // that was made while a table was short is still used when it is long, so it must go by the keys at once.
             ("plan_cache_mode", "force_generic_plan"),
             ("enable_seqscan", "off"),
+            // Where there is no key to go by, the scan counts as so dear now that Postgres would compile the plan for it.
+            ("jit", "off"),
         ])
         .disable_statement_logging()
 }

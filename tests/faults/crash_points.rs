@@ -1,0 +1,75 @@
+//! Experiment 5: the worker is killed at every named step, again and again, while events come in.
+
+use crate::rig::{Halves, Rig};
+
+/// How often at each step.
+const KILLS: u32 = 20;
+
+macro_rules! at_every_step {
+    ($($step:ident $point:literal)*) => {
+        mod sqlite {
+            $(#[test]
+            fn $step() {
+                super::nothing_is_lost_or_doubled_when_killed(crate::rig::Halves::Together, $point);
+            })*
+        }
+
+        mod postgres_and_jetstream {
+            $(#[test]
+            fn $step() {
+                super::nothing_is_lost_or_doubled_when_killed(crate::rig::Halves::Apart, $point);
+            })*
+        }
+    };
+}
+
+at_every_step! {
+    after_claim "AfterClaim"
+    before_the_effect_commits "BeforeEffect"
+    after_the_effect_commits "AfterEffect"
+    before_settle "BeforeSettle"
+    after_settle_before_ack "AfterSettle"
+}
+
+fn nothing_is_lost_or_doubled_when_killed(halves: Halves, point: &str) {
+    let mut rig = Rig::new(halves, "", "");
+    kill_again_and_again(&mut rig, point);
+    rig.work("");
+    rig.assert_kept();
+    assert!(rig.promised() >= KILLS as usize, "only {} events got through", rig.promised());
+}
+
+fn kill_again_and_again(rig: &mut Rig, point: &str) {
+    let mut serial = 0;
+    for kill in 0..KILLS {
+        rig.work(&format!("{point}:{}", kill % 5 + 1));
+        // It passes the step when it has something to do.
+        while rig.worker().is_running() {
+            serial += 1;
+            rig.send(&format!("evt_{serial}"), "{}");
+        }
+        assert_eq!(rig.worker().killed_by(), Some(9), "it was killed and did not end by itself");
+    }
+}
+
+/// Without the marker an effect that was committed before the kill is done again.
+#[test]
+fn without_the_marker_effects_are_doubled() {
+    let mut rig = Rig::new(Halves::Apart, "", "Marker");
+    kill_again_and_again(&mut rig, "AfterEffect");
+    rig.work("");
+    rig.wait_for_the_end();
+    assert!(rig.broken_promises().iter().any(|broken| broken.ends_with("times")), "nothing was doubled");
+}
+
+/// Without the sweeper nobody ever looks at the jobs of the dead.
+#[test]
+fn without_the_sweeper_jobs_are_left_behind() {
+    let mut rig = Rig::new(Halves::Apart, "", "Sweeper");
+    kill_again_and_again(&mut rig, "AfterClaim");
+    rig.work("");
+    let late = "evt_late";
+    while !rig.send(late, "{}") {}
+    hookfast_harness::eventually("the worker works", || rig.count(&format!("done WHERE event = '{late}'")) == 1);
+    assert!(rig.count("jobs WHERE state = 'processing'") > 0, "somebody has looked at them");
+}

@@ -1,0 +1,46 @@
+//! Experiment 7: workers are killed at any time while there are many jobs.
+
+use std::time::{Duration, Instant};
+
+use hookfast_harness::{Gateway, Signal};
+
+use crate::rig::{Halves, Rig};
+
+const JOBS: usize = 2000;
+const KILLS: usize = 30;
+
+/// Two workers, one of which is killed and started anew again and again. Between effect and settle there is some time, so
+/// that many are killed there.
+fn kill_workers(rig: &mut Rig, jobs: usize, kills: usize) {
+    for number in 0..jobs {
+        assert!(rig.send(&format!("evt_{number}"), r#"{"sleep_after_ms":30}"#));
+    }
+    let mut workers = [rig.another_worker(""), rig.another_worker("")];
+    let mut chance = fastrand::Rng::with_seed(11);
+    for kill in 0..kills {
+        let until = Instant::now() + Duration::from_millis(chance.u64(50..400));
+        while Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let worker: &mut Gateway = &mut workers[kill % 2];
+        worker.signal(Signal::Kill);
+        worker.wait();
+        *worker = rig.another_worker("");
+    }
+    rig.wait_for_the_end();
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_workers_are_killed() {
+    let mut rig = Rig::new(Halves::Apart, "", "");
+    kill_workers(&mut rig, JOBS, KILLS);
+    rig.assert_kept();
+    assert!(rig.count("attempts WHERE failure = 'crash'") > 0, "nobody was killed at work");
+}
+
+#[test]
+fn without_the_marker_kills_double_effects() {
+    let mut rig = Rig::new(Halves::Apart, "", "Marker");
+    kill_workers(&mut rig, 300, 5);
+    assert!(rig.broken_promises().iter().any(|broken| broken.ends_with("times")), "nothing was doubled");
+}

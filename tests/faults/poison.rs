@@ -1,0 +1,120 @@
+//! Experiment 13: handlers that take their process with them, or never come back. They become dead letters, and the others
+//! are handled.
+
+use hookfast_harness::{Database, Gateway, Setup, eventually_within};
+
+use crate::rig::{BINARY, TO_THE_END};
+
+/// How many of each.
+const POISON: usize = 5;
+
+const SETTINGS: &str = "[work]\nlease = \"1s\"\nsweep_every = \"200ms\"\ncrash_limit = 2\nthreads = 4\n";
+
+/// Enough to work, not enough for everything.
+const MEMORY: &[&str] = &["prlimit", "--as=4000000000", "--core=0"];
+
+struct Village {
+    gateway: Option<Gateway>,
+    deaths: usize,
+}
+
+impl Village {
+    fn new(without: &str) -> Self {
+        let gateway = Setup::new(BINARY, Database::Sqlite)
+            .ingest("answer_deadline = \"20s\"")
+            .handlers("[handlers.actor]\nretry = [\"1s\"]\ndeadline = \"1s\"")
+            .sections(SETTINGS)
+            .variable("HOOKFAST_WITHOUT", without)
+            .under(MEMORY)
+            .start();
+        Self { gateway: Some(gateway), deaths: 0 }
+    }
+
+    /// The gateway, started anew if it has died: that is what a supervisor is for.
+    fn gateway(&mut self) -> &Gateway {
+        let mut gateway = self.gateway.take().expect("it is always put back");
+        if !gateway.is_running() {
+            self.deaths += 1;
+            gateway = gateway.restart_wrapped();
+        }
+        self.gateway.insert(gateway)
+    }
+
+    fn send(&mut self, id: &str, act: &str) {
+        let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{act}}}"#);
+        eventually_within(TO_THE_END, "it is taken", || {
+            let client = hookfast_harness::Client::try_connect(self.gateway().ingest);
+            let answer = client.and_then(|mut client| client.send(&hookfast_harness::signed(&body)));
+            answer.is_ok_and(|answer| answer.status == 200)
+        });
+    }
+
+    fn count(&mut self, what: &str) -> usize {
+        self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
+    }
+}
+
+/// Sends good events and bad ones, and waits until all are handled or dead.
+fn poisoned(act: &str) -> Village {
+    let mut village = Village::new("");
+    for number in 0..POISON {
+        village.send(&format!("good_a{number}"), "{}");
+        village.send(&format!("bad_{number}"), act);
+        village.send(&format!("good_b{number}"), "{}");
+    }
+    eventually_within(TO_THE_END * 2, "every job is finished", || {
+        village.count("jobs WHERE finished_at IS NULL") == 0
+    });
+    let dead = village.gateway().query(
+        "SELECT events.dedupe_key FROM jobs JOIN events ON events.id = jobs.event_id WHERE jobs.state = 'dead_letter' ORDER BY 1",
+    );
+    let expected: Vec<_> = (0..POISON).map(|number| vec![format!("bad_{number}")]).collect();
+    assert_eq!(dead, expected, "the guilty are dead, and nobody else");
+    let done = village.gateway().query("SELECT event, count(*) FROM done GROUP BY event ORDER BY event");
+    let good = |letter| (0..POISON).map(move |number| vec![format!("good_{letter}{number}"), "1".into()]);
+    assert_eq!(done, good("a").chain(good("b")).collect::<Vec<_>>(), "the innocent are done, once");
+    village
+}
+
+fn assert_died_of(mut village: Village, reason: &str) {
+    assert_eq!(village.count(&format!("jobs WHERE reason = '{reason}'")), POISON);
+    assert!(village.deaths > 0, "the process never died of it");
+}
+
+#[test]
+fn a_panic_is_a_failure_and_nobody_dies() {
+    let mut village = poisoned(r#"{"panic":true}"#);
+    assert_eq!(village.count("jobs WHERE reason = 'panic'"), POISON);
+    assert_eq!(village.deaths, 0);
+}
+
+#[test]
+fn a_handler_that_aborts_is_dead_in_the_end() {
+    assert_died_of(poisoned(r#"{"abort":true}"#), "crash");
+}
+
+#[test]
+fn a_handler_that_never_yields_is_dead_in_the_end() {
+    assert_died_of(poisoned(r#"{"endless":true}"#), "crash");
+}
+
+#[test]
+fn a_handler_that_takes_all_memory_is_dead_in_the_end() {
+    assert_died_of(poisoned(r#"{"memory":true}"#), "crash");
+}
+
+#[test]
+fn a_handler_that_overflows_its_stack_is_dead_in_the_end() {
+    assert_died_of(poisoned(r#"{"stack":true}"#), "crash");
+}
+
+/// Without the limit it goes on for ever, and is never seen dead.
+#[test]
+fn without_the_limit_a_handler_that_aborts_is_run_for_ever() {
+    let mut village = Village::new("CrashLimit");
+    village.send("bad", r#"{"abort":true}"#);
+    eventually_within(TO_THE_END, "it was run more often than the limit allows", || {
+        village.count("attempts WHERE failure = 'crash'") > 4
+    });
+    assert_eq!(village.count("jobs WHERE state = 'dead_letter'"), 0);
+}

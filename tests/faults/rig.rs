@@ -1,0 +1,173 @@
+//! What the experiments share: a gateway in one or two processes, somebody who sends, and what must hold in the end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hookfast_harness::{Client, Database, Gateway, PrivateNats, Setup, Signal, eventually_within, signed};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_hookfast-test-worker");
+
+/// Leases that end soon, so that nobody waits long for the dead. Whoever crashes is not to blame here.
+pub(crate) const HASTY: &str =
+    "[work]\nlease = \"2s\"\nsweep_every = \"200ms\"\ndispatch_again_after = \"3s\"\ncrash_limit = 1000000\n";
+
+/// How long everything may take that is left to do once nothing is broken any more.
+pub(crate) const TO_THE_END: Duration = Duration::from_secs(90);
+
+/// Which processes there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Halves {
+    /// One, on SQLite.
+    Together,
+    /// One that receives and one that works, on Postgres and JetStream.
+    Apart,
+}
+
+/// The process that is killed, and the one that receives if that is another.
+pub(crate) struct Rig {
+    receiver: Option<Gateway>,
+    worker: Option<Gateway>,
+    store: String,
+    nats: Option<PrivateNats>,
+    work: &'static str,
+    actor: &'static str,
+    sent: BTreeSet<String>,
+    /// Everybody's environment.
+    without: &'static str,
+}
+
+impl Rig {
+    /// Starts what receives; whoever works is started by [`Rig::work`].
+    pub(crate) fn new(halves: Halves, actor: &'static str, without: &'static str) -> Self {
+        Self::on(halves, HASTY, actor, without, None)
+    }
+
+    /// The same with other settings and a server that is there already.
+    pub(crate) fn on(
+        halves: Halves,
+        work: &'static str,
+        actor: &'static str,
+        without: &'static str,
+        nats: Option<PrivateNats>,
+    ) -> Self {
+        let nats = nats.or_else(|| {
+            (halves == Halves::Apart).then(|| PrivateNats::start(hookfast_harness::NatsVersion::Current))
+        });
+        let mut rig = Self {
+            receiver: None,
+            worker: None,
+            store: String::new(),
+            nats,
+            work,
+            actor,
+            sent: BTreeSet::new(),
+            without,
+        };
+        match halves {
+            Halves::Together => rig.worker = Some(rig.setup(Database::Sqlite).start()),
+            Halves::Apart => rig.receiver = Some(rig.setup(Database::Postgres).role("receive", &[]).start()),
+        }
+        rig.store = rig.gateway().store_url().into();
+        rig
+    }
+
+    fn setup(&self, database: Database) -> Setup {
+        let setup = Setup::new(BINARY, database)
+            .ingest("answer_deadline = \"20s\"")
+            .handlers(&format!("[handlers.actor]\n{}", self.actor))
+            .sections(self.work)
+            .variable("HOOKFAST_WITHOUT", self.without);
+        match &self.nats {
+            Some(nats) => setup.queue(&nats.url()),
+            None => setup,
+        }
+    }
+
+    /// Another process that works on the same store.
+    pub(crate) fn another_worker(&self, kill_at: &str) -> Gateway {
+        assert!(self.receiver.is_some(), "SQLite is for one process");
+        let setup = self.setup(Database::Postgres).store(&self.store).variable("HOOKFAST_KILL_AT", kill_at);
+        setup.role("work", &[]).start()
+    }
+
+    /// Another process that receives into the same store.
+    pub(crate) fn another_receiver(&self) -> Gateway {
+        self.setup(Database::Postgres).store(&self.store).role("receive", &[]).start()
+    }
+
+    /// How many messages the server holds.
+    pub(crate) fn nats_messages(&self) -> u64 {
+        self.nats.as_ref().expect("there is a server").messages()
+    }
+
+    /// Starts the worker anew, to be killed where `kill_at` says.
+    pub(crate) fn work(&mut self, kill_at: &str) {
+        self.worker = Some(match (self.worker.take(), &self.receiver) {
+            (Some(worker), None) => worker.with_variable("HOOKFAST_KILL_AT", kill_at).restart(),
+            _ => self.another_worker(kill_at),
+        });
+    }
+
+    pub(crate) fn worker(&mut self) -> &mut Gateway {
+        self.worker.as_mut().expect("the worker was started")
+    }
+
+    pub(crate) fn nats(&mut self) -> &mut PrivateNats {
+        self.nats.as_mut().expect("there is a server")
+    }
+
+    /// Kills the worker now.
+    pub(crate) fn kill(&mut self) {
+        self.worker().signal(Signal::Kill);
+        self.worker().wait();
+    }
+
+    /// Whoever receives.
+    pub(crate) fn gateway(&self) -> &Gateway {
+        self.receiver.as_ref().or(self.worker.as_ref()).expect("somebody receives")
+    }
+
+    /// Sends an event until it is promised or nobody listens. Only what was promised counts.
+    pub(crate) fn send(&mut self, id: &str, act: &str) -> bool {
+        let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{act}}}"#);
+        let answer = Client::try_connect(self.gateway().ingest).and_then(|mut client| client.send(&signed(&body)));
+        let promised = answer.is_ok_and(|answer| answer.status == 200);
+        if promised {
+            self.sent.insert(id.into());
+        }
+        promised
+    }
+
+    pub(crate) fn promised(&self) -> usize {
+        self.sent.len()
+    }
+
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
+    }
+
+    /// Waits until every job is finished.
+    pub(crate) fn wait_for_the_end(&self) {
+        eventually_within(TO_THE_END, "every job is finished", || {
+            self.count("jobs WHERE state IN ('pending', 'processing', 'failed')") == 0
+        });
+    }
+
+    /// Whatever was promised is there, and its effect once. Gives what is wrong.
+    pub(crate) fn broken_promises(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        let done = self.gateway().query("SELECT event, count(*) FROM done GROUP BY event");
+        let done: std::collections::BTreeMap<_, _> =
+            done.into_iter().map(|row| (row[0].clone(), row[1].parse::<usize>().unwrap())).collect();
+        broken.extend(done.iter().filter(|(_, times)| **times > 1).map(|(id, times)| format!("{id} was done {times} times")));
+        broken.extend(self.sent.iter().filter(|id| !done.contains_key(*id)).map(|id| format!("{id} was not done")));
+        broken
+    }
+
+    /// The end of every experiment in which nothing may be lost and nothing doubled.
+    pub(crate) fn assert_kept(&self) {
+        self.wait_for_the_end();
+        assert_eq!(self.broken_promises(), Vec::<String>::new());
+        assert_eq!(self.count("jobs WHERE state <> 'succeeded'"), 0);
+    }
+}
