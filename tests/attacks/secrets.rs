@@ -98,7 +98,7 @@ fn case_75_debug_shows_no_secret() {
     for url in [format!("postgres://u:{PASSWORD}@h/d"), format!("postgres://u@h/d?password={PASSWORD}")] {
         let url: StoreUrl = url.parse().unwrap();
         assert_no_canary("a store's URL", &format!("{url:?}"));
-        let config = hookfast_store::Config { url, parallel_batches: 1 };
+        let config = hookfast_store::Config::new(url);
         assert_no_canary("a store's configuration", &format!("{config:#?}"));
     }
 }

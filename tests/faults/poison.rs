@@ -24,7 +24,7 @@ impl Village {
             .ingest("answer_deadline = \"20s\"")
             .handlers("[handlers.actor]\nretry = [\"1s\"]\ndeadline = \"1s\"")
             .sections(SETTINGS)
-            .variable("HOOKFAST_WITHOUT", without)
+            .variable("FAULT_WITHOUT", without)
             .under(MEMORY)
             .start();
         Self { gateway: Some(gateway), deaths: 0 }

@@ -76,7 +76,7 @@ impl Rig {
             .ingest("answer_deadline = \"20s\"")
             .handlers(&format!("[handlers.actor]\n{}", self.actor))
             .sections(self.work)
-            .variable("HOOKFAST_WITHOUT", self.without);
+            .variable("FAULT_WITHOUT", self.without);
         match &self.nats {
             Some(nats) => setup.queue(&nats.url()),
             None => setup,
@@ -86,7 +86,7 @@ impl Rig {
     /// Another process that works on the same store.
     pub(crate) fn another_worker(&self, kill_at: &str) -> Gateway {
         assert!(self.receiver.is_some(), "SQLite is for one process");
-        let setup = self.setup(Database::Postgres).store(&self.store).variable("HOOKFAST_KILL_AT", kill_at);
+        let setup = self.setup(Database::Postgres).store(&self.store).variable("FAULT_KILL_AT", kill_at);
         setup.role("work", &[]).start()
     }
 
@@ -103,7 +103,7 @@ impl Rig {
     /// Starts the worker anew, to be killed where `kill_at` says.
     pub(crate) fn work(&mut self, kill_at: &str) {
         self.worker = Some(match (self.worker.take(), &self.receiver) {
-            (Some(worker), None) => worker.with_variable("HOOKFAST_KILL_AT", kill_at).restart(),
+            (Some(worker), None) => worker.with_variable("FAULT_KILL_AT", kill_at).restart(),
             _ => self.another_worker(kill_at),
         });
     }

@@ -31,7 +31,8 @@ fn a_panic_is_a_failed_attempt(on: On) {
     rig.send("evt_2", "{}");
     rig.wait_for("evt_2", "succeeded");
     rig.wait_for("evt_1", "dead_letter");
-    let attempts = rig.gateway.query("SELECT number, failure, message FROM attempts WHERE failure IS NOT NULL ORDER BY number");
+    let attempts =
+        rig.gateway.query("SELECT number, failure, message FROM attempts WHERE failure IS NOT NULL ORDER BY number");
     assert_eq!(attempts, [["1", "panic", "told to panic"], ["2", "panic", "told to panic"]]);
 }
 

@@ -64,6 +64,7 @@ use exit::Exit;
 use serve::{Role, Start};
 
 /// Runs the command line of this process, with these handlers.
+#[expect(clippy::needless_pass_by_value, reason = "it is the last thing a program does with its handlers")]
 pub fn run(handlers: Handlers) -> ExitCode {
     let cli = Cli::parse();
     logging::start(&cli.log);
@@ -75,9 +76,7 @@ pub fn run(handlers: Handlers) -> ExitCode {
 
 fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
     let load = || config::load(cli.config.as_deref(), handlers).map_err(Exit::Config);
-    let serve = |role, migrate| {
-        serve::serve(load()?, &Start { role, file: cli.config.as_deref(), migrate, handlers })
-    };
+    let serve = |role, migrate| serve::serve(load()?, &Start { role, file: cli.config.as_deref(), migrate, handlers });
     match cli.command {
         Command::Serve(arguments) => serve(Role::All, arguments.migrate),
         Command::Receive(arguments) => serve(Role::Receive, arguments.migrate),

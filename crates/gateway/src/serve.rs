@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_ingest::{Dispatch, Ingest, Source, Table};
+use hookfast_ingest::{Dispatch, Ingest, Recording, Source, Table};
 use hookfast_processor::{Handlers, Staff};
 use hookfast_queue::{Queue, QueueUrl};
 use hookfast_store::{Migrate, Store, StoreUrl, open};
@@ -83,7 +83,12 @@ pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
 
 fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
     let threads = config.work.threads;
-    Builder::new_multi_thread().worker_threads(threads).thread_name("handlers").enable_all().build().map_err(Exit::failed)
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("handlers")
+        .enable_all()
+        .build()
+        .map_err(Exit::failed)
 }
 
 /// One process cannot see the other's writes coming on SQLite, and both would wait for each other's locks.
@@ -92,7 +97,8 @@ fn check_role(config: &Config, role: &Role) -> Result<(), Exit> {
         Err(Exit::Config(vec![Problem { origin: "the command".into(), key: key.into(), problem }]))
     };
     if *role != Role::All && matches!(config.store.url, StoreUrl::Sqlite(_)) {
-        let problem = "SQLite is for one process, so `receive` and `work` cannot share it. Use `hookfast serve`, or Postgres";
+        let problem =
+            "SQLite is for one process, so `receive` and `work` cannot share it. Use `hookfast serve`, or Postgres";
         return wrong("store.url", problem.into());
     }
     if let Role::Work(wanted) = role
@@ -170,7 +176,11 @@ impl Gateway {
         hookfast_queue::open(&config.queue, handlers).await.map_err(Exit::failed)
     }
 
-    async fn start_workers(&self, config: &Config, queue: &Arc<dyn Queue>) -> Result<hookfast_processor::Running, Exit> {
+    async fn start_workers(
+        &self,
+        config: &Config,
+        queue: &Arc<dyn Queue>,
+    ) -> Result<hookfast_processor::Running, Exit> {
         let (store, queue) = (Arc::clone(&self.store), Arc::clone(queue));
         let staff = staff(config, &self.role);
         Ok(hookfast_processor::start(store, queue, staff, config.work.clone(), self.for_handlers.clone()).await?)
@@ -190,8 +200,8 @@ impl Gateway {
         let dispatch = self.dispatch(&config, queue);
         let ingest = config.ingest.clone();
         let clock = Arc::new(SystemClock);
-        Ingest::start(listener, ingest, table(config), known_providers, &self.store, dispatch, clock, &self.commits)
-            .map_err(Exit::failed)
+        let recording = Recording { store: Arc::clone(&self.store) as _, dispatch, commits: &self.commits };
+        Ingest::start(listener, ingest, table(config), known_providers, recording, clock).map_err(Exit::failed)
     }
 
     /// A queue in memory leads only to the workers of this process.
@@ -342,8 +352,7 @@ fn connections_within_limits(wanted: usize) -> usize {
 fn install_metrics() -> Result<PrometheusHandle, Exit> {
     const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
     const BYTES: [f64; 8] = [256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
-    const LAG: [f64; 13] =
-        [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 60.0, 600.0, 3600.0, 14400.0];
+    const LAG: [f64; 13] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 60.0, 600.0, 3600.0, 14400.0];
     const EVENTS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::Store;
+use hookfast_store::Record;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -13,13 +13,13 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether requests would be recorded now.
 pub(crate) struct Readiness {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Record>,
     shutdown: CancellationToken,
     last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
 }
 
 impl Readiness {
-    pub(crate) fn new(store: Arc<dyn Store>, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(store: Arc<dyn Record>, shutdown: CancellationToken) -> Self {
         Self { store, shutdown, last: Mutex::new(None) }
     }
 

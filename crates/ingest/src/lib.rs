@@ -30,8 +30,8 @@ mod stages;
 mod trace;
 
 pub use address::AddressRange;
-pub use dispatch::Dispatch;
 pub use config::{Config, Rate, SourceLimits};
-pub use listener::{Ingest, Running, Table};
+pub use dispatch::Dispatch;
+pub use listener::{Ingest, Recording, Running, Table};
 pub use metrics::describe as describe_metrics;
 pub use source::Source;

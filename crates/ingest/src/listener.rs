@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use hookfast_store::Store;
+use hookfast_store::Record;
 use hookfast_webhook::{Clock, Provider, SourceName, Subscription};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
-use crate::dispatch::{Dispatch, Dispatcher};
 use crate::connection::{Busy, ImpatientStream, Patience};
+use crate::dispatch::{Dispatch, Dispatcher};
 use crate::health::Readiness;
 use crate::limit::Limits;
 use crate::record::{BatchLimits, Recorder};
@@ -74,19 +74,28 @@ pub struct Running {
     committers: TaskTracker,
 }
 
+/// Where events become durable, and who is told.
+pub struct Recording<'a> {
+    /// Where.
+    pub store: Arc<dyn Record>,
+    /// Who is told; nobody where that leads nowhere.
+    pub dispatch: Option<Dispatch>,
+    /// The runtime of the commits. In the one of the requests, each step of a commit would queue behind the very requests
+    /// that wait for it.
+    pub commits: &'a Handle,
+}
+
 impl Ingest {
-    /// Starts to receive on `listener`. Commits run on a runtime of their own, `commits`: in the one of the requests, each
-    /// step of a commit would queue behind the very requests that wait for it. Workers are told of new jobs through `dispatch`.
+    /// Starts to receive on `listener`.
     pub fn start(
         listener: TcpListener,
         config: Config,
         table: Table,
         known_providers: Vec<Arc<dyn Provider>>,
-        store: &Arc<dyn Store>,
-        dispatch: Option<Dispatch>,
+        recording: Recording<'_>,
         clock: Arc<dyn Clock>,
-        commits: &Handle,
     ) -> io::Result<Running> {
+        let Recording { store, dispatch, commits } = recording;
         let address = listener.local_addr()?;
         let (connections, committers) = (TaskTracker::new(), TaskTracker::new());
         let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
@@ -101,8 +110,16 @@ impl Ingest {
             clock,
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
-            recorder: Recorder::start(store, config.queue_requests, batch, &store_broken, dispatcher, &committers, commits),
-            readiness: Readiness::new(Arc::clone(store), shutdown.clone()),
+            recorder: Recorder::start(
+                &store,
+                config.queue_requests,
+                batch,
+                &store_broken,
+                dispatcher,
+                &committers,
+                commits,
+            ),
+            readiness: Readiness::new(Arc::clone(&store), shutdown.clone()),
             shutdown: shutdown.clone(),
             connections: Arc::new(ConnectionCaps::new(&config)),
             config,

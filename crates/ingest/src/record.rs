@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hookfast_store::{Recorded, Routed, Store, StoreError};
+use hookfast_store::{Record, Recorded, Routed, StoreError};
 use metrics::{Histogram, histogram};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
@@ -59,7 +59,7 @@ impl Recorder {
     /// Starts as many committers as the store can use. They end when the last `Recorder` is gone and the queue is empty.
     /// `broken` is cancelled when the store may not be used any more.
     pub(crate) fn start(
-        store: &Arc<dyn Store>,
+        store: &Arc<dyn Record>,
         queue_requests: usize,
         limits: BatchLimits,
         broken: &CancellationToken,
@@ -156,7 +156,7 @@ impl Batch {
 }
 
 struct Committer {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Record>,
     waiting: Arc<Mutex<mpsc::Receiver<Submission>>>,
     under_way: Arc<UnderWay>,
     limits: BatchLimits,

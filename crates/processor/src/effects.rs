@@ -64,7 +64,7 @@ impl Effects {
         let effect = self.key(key, EffectKind::Own);
         let BegunEffect { is_done, result, mut transaction, .. } = self.begin(&effect).await?;
         if is_done && !faults::is_off(Protection::Marker) {
-            return remembered(key, result);
+            return remembered(key, result.as_deref());
         }
         let mut open = Transaction { inner: &mut transaction, effects: self };
         let Ok(value) = tokio::time::timeout(TRANSACTION_TIMEOUT, work(&mut open)).await else {
@@ -93,7 +93,7 @@ impl Effects {
         let effect = self.key(key, EffectKind::Outside);
         let BegunEffect { id, is_done, result, transaction } = self.begin(&effect).await?;
         if is_done {
-            return remembered(key, result);
+            return remembered(key, result.as_deref());
         }
         transaction.commit_begun().await.map_err(|error| self.fault(error))?;
         let value = call(IdempotencyKey(id)).await?;
@@ -199,8 +199,8 @@ fn to_remember<T: Serialize>(value: &T) -> Result<Option<String>, Failure> {
     Ok((json != "null").then_some(json))
 }
 
-fn remembered<T: DeserializeOwned>(key: &str, result: Option<String>) -> Result<T, Failure> {
-    serde_json::from_str(result.as_deref().unwrap_or("null")).map_err(|error| {
+fn remembered<T: DeserializeOwned>(key: &str, result: Option<&str>) -> Result<T, Failure> {
+    serde_json::from_str(result.unwrap_or("null")).map_err(|error| {
         Failure::give_up(format!("what came of the effect `{key}` in an earlier run cannot be read any more: {error}"))
     })
 }

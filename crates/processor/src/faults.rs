@@ -30,7 +30,7 @@ pub(crate) fn is_off(_: Protection) -> bool {
     false
 }
 
-/// Kills the process with SIGKILL when `HOOKFAST_KILL_AT` names this step and a number, and the step is passed for that
+/// Kills the process with SIGKILL when `FAULT_KILL_AT` names this step and a number, and the step is passed for that
 /// number of times: `AfterClaim:3`.
 #[cfg(feature = "faults")]
 pub(crate) fn pass(point: Point) {
@@ -38,7 +38,7 @@ pub(crate) fn pass(point: Point) {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     static PASSED: AtomicU32 = AtomicU32::new(0);
-    static KILL_AT: LazyLock<String> = LazyLock::new(|| std::env::var("HOOKFAST_KILL_AT").unwrap_or_default());
+    static KILL_AT: LazyLock<String> = LazyLock::new(|| std::env::var("FAULT_KILL_AT").unwrap_or_default());
     if let Some((name, number)) = KILL_AT.split_once(':')
         && name == format!("{point:?}")
         && PASSED.fetch_add(1, Relaxed) + 1 == number.parse().unwrap_or(0)
@@ -47,9 +47,9 @@ pub(crate) fn pass(point: Point) {
     }
 }
 
-/// Whether `HOOKFAST_WITHOUT` names this protection.
+/// Whether `FAULT_WITHOUT` names this protection.
 #[cfg(feature = "faults")]
 pub(crate) fn is_off(protection: Protection) -> bool {
-    let without = std::env::var("HOOKFAST_WITHOUT").unwrap_or_default();
+    let without = std::env::var("FAULT_WITHOUT").unwrap_or_default();
     without.split(',').any(|name| name == format!("{protection:?}"))
 }

@@ -101,11 +101,11 @@ impl Handlers {
     /// program and not in its use.
     pub fn with<H: Handler>(self, handler: H) -> Self {
         let name = HandlerName::new(H::NAME).unwrap_or_else(|error| panic!("a handler's NAME: {error}"));
-        self.with_named(name, handler)
+        self.with_named(&name, handler)
     }
 
     /// Adds one under another name than its own.
-    pub fn with_named<H: Handler>(mut self, name: HandlerName, handler: H) -> Self {
+    pub fn with_named<H: Handler>(mut self, name: &HandlerName, handler: H) -> Self {
         let interests = H::SUBSCRIBES.iter().map(|text| {
             text.parse().unwrap_or_else(|error| panic!("what the handler `{name}` SUBSCRIBES to: {error}"))
         });

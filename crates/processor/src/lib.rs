@@ -27,10 +27,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
+use ::metrics::gauge;
 use hookfast_queue::Queue;
 use hookfast_store::{Store, StoreError};
 use hookfast_webhook::HandlerName;
-use ::metrics::gauge;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;

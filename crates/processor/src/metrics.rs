@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use hookfast_store::Outcome;
 use hookfast_webhook::{FailureKind, HandlerName};
-use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 /// The series of one handler.
 pub(crate) struct HandlerMetrics {
@@ -92,18 +94,51 @@ pub(crate) fn show_backlog(backlog: &hookfast_store::Backlog, handlers: &[Handle
 
 /// Says what the series mean; called once, after the recorder is installed.
 pub fn describe() {
-    describe_counter!("hookfast_jobs_processed_total", "Runs of jobs by handler and by what came of them; a run that a crash cut short is not among them");
-    describe_counter!("hookfast_stale_settle_total", "Runs whose outcome was not written, because the job had been given to another worker meanwhile. Many mean that the lease is too short");
-    describe_histogram!("hookfast_attempt_duration_seconds", Unit::Seconds, "How long a run of a handler took, whatever came of it");
-    describe_histogram!("hookfast_queue_lag_seconds", Unit::Seconds, "From the arrival of an event to the beginning of its first run");
-    describe_counter!("hookfast_retries_total", "Runs that will be repeated, by handler and by why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away");
-    describe_counter!("hookfast_dead_letters_total", "Jobs that became dead letters, by handler and reason. Each needs a person: `hookfast dead-letters list`");
-    describe_gauge!("hookfast_jobs", "Unfinished jobs and dead letters in the store by handler and state, counted up to 100,000 in all. Finished ones are not counted here");
-    describe_gauge!("hookfast_oldest_due_age_seconds", Unit::Seconds, "For how long the job that is due longest has been waiting for a worker; alert on this");
+    describe_counter!(
+        "hookfast_jobs_processed_total",
+        "Runs of jobs by handler and by what came of them; a run that a crash cut short is not among them"
+    );
+    describe_counter!(
+        "hookfast_stale_settle_total",
+        "Runs whose outcome was not written, because the job had been given to another worker meanwhile. Many mean that the lease is too short"
+    );
+    describe_histogram!(
+        "hookfast_attempt_duration_seconds",
+        Unit::Seconds,
+        "How long a run of a handler took, whatever came of it"
+    );
+    describe_histogram!(
+        "hookfast_queue_lag_seconds",
+        Unit::Seconds,
+        "From the arrival of an event to the beginning of its first run"
+    );
+    describe_counter!(
+        "hookfast_retries_total",
+        "Runs that will be repeated, by handler and by why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away"
+    );
+    describe_counter!(
+        "hookfast_dead_letters_total",
+        "Jobs that became dead letters, by handler and reason. Each needs a person: `hookfast dead-letters list`"
+    );
+    describe_gauge!(
+        "hookfast_jobs",
+        "Unfinished jobs and dead letters in the store by handler and state, counted up to 100,000 in all. Finished ones are not counted here"
+    );
+    describe_gauge!(
+        "hookfast_oldest_due_age_seconds",
+        Unit::Seconds,
+        "For how long the job that is due longest has been waiting for a worker; alert on this"
+    );
     describe_counter!("hookfast_replayed_jobs_total", "Jobs that operators made pending again, by the audit log");
-    describe_counter!("hookfast_sweeper_dispatched_total", "Jobs that the sweeper dispatched: retries that were due, leases that had ended, dispatches that got lost");
+    describe_counter!(
+        "hookfast_sweeper_dispatched_total",
+        "Jobs that the sweeper dispatched: retries that were due, leases that had ended, dispatches that got lost"
+    );
     describe_counter!("hookfast_dispatch_failed_total", "Jobs that the queue did not take; the sweeper tries again");
     describe_gauge!("hookfast_queue_waiting", "Hints that wait in the queue, by handler");
     describe_gauge!("hookfast_queue_up", "Whether the queue works: 1 or 0. While it is down, jobs wait in the store");
-    describe_gauge!("hookfast_stuck_runs", "Runs past their deadline that do not yield, each holding a thread until the process ends");
+    describe_gauge!(
+        "hookfast_stuck_runs",
+        "Runs past their deadline that do not yield, each holding a thread until the process ends"
+    );
 }

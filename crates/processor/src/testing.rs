@@ -83,6 +83,9 @@ pub struct Kit {
     _folder: TempDir,
 }
 
+/// No handler has more effects than this; one that seems to makes up a new key each time.
+const EFFECTS_MAX: usize = 1000;
+
 /// How a run in the kit ended.
 struct Run {
     handled: Handled,
@@ -94,12 +97,7 @@ impl Kit {
     pub async fn new<H: Handler>(_: &H) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("kit.db").display().to_string();
-        let config = Config {
-            url: format!("sqlite:{path}").parse().expect("a store's URL"),
-            parallel_batches: 1,
-            worker_connections: 1,
-            dispatch_grace: std::time::Duration::ZERO,
-        };
+        let config = Config::new(format!("sqlite:{path}").parse().expect("a store's URL"));
         let store = open(&config, Migrate::Run).await.expect("the store opens");
         if !H::TABLES.is_empty() {
             store.prepare(H::TABLES).await.unwrap_or_else(|error| panic!("the TABLES of `{}`: {error}", H::NAME));
@@ -117,7 +115,8 @@ impl Kit {
     pub async fn rows(&self, query: &'static str) -> Vec<Vec<String>> {
         let mut connection =
             sqlx::SqliteConnection::connect(&format!("sqlite:{}", self.path)).await.expect("the store opens");
-        let rows = sqlx::query(query).fetch_all(&mut connection).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+        let rows =
+            sqlx::query(query).fetch_all(&mut connection).await.unwrap_or_else(|error| panic!("{query}: {error}"));
         rows.iter().map(|row| row.columns().iter().map(|column| text(row, column.ordinal())).collect()).collect()
     }
 
@@ -132,7 +131,14 @@ impl Kit {
 
         let disturbed = Self::new(handler).await;
         let job = disturbed.record::<H>(event).await;
-        while disturbed.attempt(handler, &job, Some(1)).await.effects > 0 {}
+        let mut attempts = 0;
+        while disturbed.attempt(handler, &job, Some(1)).await.effects > 0 {
+            attempts += 1;
+            assert!(
+                attempts < EFFECTS_MAX,
+                "each attempt does another effect: are the keys the same in every attempt?"
+            );
+        }
         disturbed.attempt(handler, &job, None).await.handled.unwrap_or_else(|failure| {
             panic!("it fails when it is run again after all effects are done: {failure}");
         });

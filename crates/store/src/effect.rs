@@ -106,7 +106,13 @@ macro_rules! value_from {
     };
 }
 
-value_from!(&str => Text, String => Text, i64 => Integer, i32 => Integer, u32 => Integer, f64 => Real, Vec<u8> => Bytes);
+value_from!(&str => Text, String => Text, i64 => Integer, i32 => Integer, u32 => Integer, bool => Integer, f64 => Real, Vec<u8> => Bytes);
+
+impl From<&String> for Value {
+    fn from(value: &String) -> Self {
+        Self::Text(value.clone())
+    }
+}
 
 impl<T: Into<Value>> From<Option<T>> for Value {
     fn from(value: Option<T>) -> Self {
@@ -180,7 +186,7 @@ impl EffectTransaction {
     }
 
     /// Notes that something happened to `object` at this time, and says whether that is the newest the handler has seen of
-    /// it. If it is not, the handler has already dealt with something newer; the same time again is not newer.
+    /// it. If it is not, the handler has already dealt with something newer. The same time again is as new.
     pub async fn is_newest(
         &mut self,
         handler: &HandlerName,

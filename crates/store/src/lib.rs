@@ -34,9 +34,9 @@ pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution
 /// For handlers that write into the store's database with the driver's own means.
 pub use sqlx;
 
-/// What the gateway asks of a database.
+/// What receiving asks of a database.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Record: Send + Sync {
     /// Writes the events that are new, with one job for each of their handlers, and notes the others as resends: all or
     /// nothing, durable on return. Says for each event which it was.
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError>;
@@ -47,16 +47,11 @@ pub trait Store: Send + Sync {
     /// Fails unless an event could be recorded now: the database answers, has this program's tables, and never had an
     /// I/O error.
     async fn check(&self) -> Result<(), StoreError>;
+}
 
-    /// The newest events first.
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError>;
-
-    /// One event with everything that was recorded about it.
-    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError>;
-
-    /// The jobs of one event, by handler.
-    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError>;
-
+/// What working asks of a database.
+#[async_trait]
+pub trait Work: Send + Sync {
     /// Makes those of the jobs the worker's that are pending and whose turn it is: state `processing`, one attempt more, a
     /// new token, due at the end of the lease. The others are left alone; the sweeper owns their future.
     async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError>;
@@ -88,6 +83,19 @@ pub trait Store: Send + Sync {
 
     /// Runs a handler's own `CREATE TABLE IF NOT EXISTS` statements, one process at a time.
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;
+}
+
+/// What operators ask of a database.
+#[async_trait]
+pub trait Operate: Send + Sync {
+    /// The newest events first.
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError>;
+
+    /// One event with everything that was recorded about it.
+    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError>;
+
+    /// The jobs of one event, by handler.
+    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError>;
 
     /// Jobs, or events that nobody handles, in the order of their events.
     async fn find(
@@ -118,7 +126,11 @@ pub trait Store: Send + Sync {
 
     /// The latest acts first.
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError>;
+}
 
+/// A database that can do all of it.
+#[async_trait]
+pub trait Store: Record + Work + Operate {
     /// Lets go of the database after what is under way has ended.
     async fn close(&self);
 }

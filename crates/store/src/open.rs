@@ -25,6 +25,13 @@ pub struct Config {
     pub dispatch_grace: Duration,
 }
 
+impl Config {
+    /// The usual settings.
+    pub fn new(url: StoreUrl) -> Self {
+        Self { url, parallel_batches: 2, worker_connections: 16, dispatch_grace: Duration::from_secs(5) }
+    }
+}
+
 /// A database that events can be stored in.
 #[derive(Clone)]
 pub enum StoreUrl {

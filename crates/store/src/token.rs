@@ -15,8 +15,8 @@ impl Token {
     }
 }
 
-/// For tests that take the fence away: `HOOKFAST_WITHOUT` names `Fence`, and then every worker has the same token.
+/// For tests that take the fence away: `FAULT_WITHOUT` names `Fence`, and then every worker has the same token.
 #[cfg(feature = "faults")]
 fn is_off() -> bool {
-    std::env::var("HOOKFAST_WITHOUT").is_ok_and(|without| without.split(',').any(|name| name == "Fence"))
+    std::env::var("FAULT_WITHOUT").is_ok_and(|without| without.split(',').any(|name| name == "Fence"))
 }

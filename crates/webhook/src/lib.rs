@@ -46,4 +46,4 @@ pub use request::Request;
 pub use retry::{Delays, Next, RetryPolicy};
 pub use secret::{BlankSecret, Secret, Secrets};
 pub use signature::SIGNATURE_CANDIDATES_MAX;
-pub use subscription::{Interest, Ordering, Pattern, Subscription};
+pub use subscription::{ComputeKey, Interest, Ordering, Pattern, Subscription};

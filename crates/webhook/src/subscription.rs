@@ -86,6 +86,9 @@ impl Pattern {
     }
 }
 
+/// A handler's own way to an ordering key.
+pub type ComputeKey = Arc<dyn Fn(&Event) -> Option<String> + Send + Sync>;
+
 /// Which jobs of a handler are done one at a time and in the order of arrival.
 #[derive(Clone, Default)]
 pub enum Ordering {
@@ -97,7 +100,7 @@ pub enum Ordering {
     /// Those of one type of event.
     PerEventType,
     /// Those for which the handler computes the same key.
-    Computed(Arc<dyn Fn(&Event) -> Option<String> + Send + Sync>),
+    Computed(ComputeKey),
 }
 
 impl Ordering {

@@ -154,12 +154,7 @@ impl Gateway {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let url = self.setup.store_url.parse().expect("a store's URL");
-            let config = hookfast_store::Config {
-                url,
-                parallel_batches: 1,
-                worker_connections: 1,
-                dispatch_grace: std::time::Duration::ZERO,
-            };
+            let config = hookfast_store::Config::new(url);
             let store = open(&config, Migrate::Never).await.expect("the store opens");
             let answer = ask(&*store).await;
             store.close().await;

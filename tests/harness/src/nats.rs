@@ -40,6 +40,7 @@ pub struct PrivateNats {
     version: NatsVersion,
     server: Option<Child>,
     port: u16,
+    monitor_port: u16,
     folder: TempDir,
 }
 
@@ -48,6 +49,11 @@ impl PrivateNats {
     pub fn start(version: NatsVersion) -> Self {
         // Between asking for a free port and using it, somebody else may have taken it.
         (0..5).map(|_| Self::new(version)).find_map(Self::try_run).expect("nats-server starts")
+    }
+
+    /// A server that is not there yet.
+    pub fn absent(version: NatsVersion) -> Self {
+        Self::new(version)
     }
 
     /// The server's URL.
@@ -89,9 +95,16 @@ impl PrivateNats {
         signal(self.server.as_ref().expect("the server runs"), Signal::Continue);
     }
 
+    /// How many messages its streams hold.
+    pub fn messages(&self) -> u64 {
+        let monitor = std::net::SocketAddr::from(([127, 0, 0, 1], self.monitor_port));
+        let answer = crate::Client::connect(monitor).raw(b"GET /jsz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        answer.expect("the server answers").json()["messages"].as_u64().expect("it says how many")
+    }
+
     fn new(version: NatsVersion) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-nats-").tempdir().expect("a temporary folder");
-        Self { version, server: None, port: free_port(), folder }
+        Self { version, server: None, port: free_port(), monitor_port: free_port(), folder }
     }
 
     fn try_run(mut self) -> Option<Self> {
@@ -106,7 +119,8 @@ impl PrivateNats {
     fn launch(&mut self) -> bool {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut server = Command::new(self.version.program())
-            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
+            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream"])
+            .args(["--http_port", &self.monitor_port.to_string(), "--store_dir"])
             .arg(self.data())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use hookfast_processor::{AnyHandler, HandlerConfig, Handlers, Log};
 use hookfast_store::DeadLetters;
-use hookfast_webhook::{Delays, HandlerName, Interest, Ordering, Pattern, Priority, RetryPolicy, SourceName, Subscription};
+use hookfast_webhook::{
+    Delays, HandlerName, Interest, Ordering, Pattern, Priority, RetryPolicy, SourceName, Subscription,
+};
 use toml::Value;
 
+use super::document::Document;
 use super::parse;
 use super::sections::Section;
-use super::document::Document;
 
 /// A handler that gets jobs.
 #[derive(Clone)]
@@ -115,7 +117,10 @@ fn interests(own: &[Interest], source: Option<&SourceName>, types: Option<Vec<Pa
         Some(types) => types.into_iter().map(|types| Interest { source: source.cloned(), types }).collect(),
         None => own
             .iter()
-            .map(|interest| Interest { source: source.cloned().or(interest.source.clone()), types: interest.types.clone() })
+            .map(|interest| Interest {
+                source: source.cloned().or(interest.source.clone()),
+                types: interest.types.clone(),
+            })
             .collect(),
     }
 }
@@ -127,7 +132,7 @@ fn built_in(value: &Value, is_own: bool, name: Option<&HandlerName>) -> Result<A
     match parse::text::<String>(value)?.as_str() {
         "log" => {
             let name = name.ok_or("the handler has no usable name")?;
-            let handlers = Handlers::new().with_named(name.clone(), Log);
+            let handlers = Handlers::new().with_named(name, Log);
             handlers.get(name.as_str()).cloned().ok_or_else(|| "it was just added".into())
         }
         other => Err(format!("there is no built-in handler `{}`; there is: log", other.escape_debug())),

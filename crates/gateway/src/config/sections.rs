@@ -38,14 +38,23 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key, if it is there and right.
-    pub(super) fn optional<T>(&mut self, key: &'static str, parse: impl FnOnce(&Value) -> Result<T, String>) -> Option<T> {
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Option<T> {
         self.known.push(key);
         let value = self.table.remove(key)?;
         parse(&value).map_err(|problem| self.problem(key, problem)).ok()
     }
 
     /// The same with a default.
-    pub(super) fn value<T>(&mut self, key: &'static str, parse: impl FnOnce(&Value) -> Result<T, String>, default: T) -> T {
+    pub(super) fn value<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&Value) -> Result<T, String>,
+        default: T,
+    ) -> T {
         self.optional(key, parse).unwrap_or(default)
     }
 
@@ -152,19 +161,12 @@ fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
             .map_err(|error: hookfast_store::OpenError| error.to_string())
     };
     let url = section.value("url", |value| url(value).map(Some), Some(StoreUrl::Sqlite("hookfast.db".into())));
-    let parallel_batches = section.value("parallel_batches", parse::count, 2);
-    let worker_connections = section.value("worker_connections", parse::count, 16);
+    let default = hookfast_store::Config::new(StoreUrl::Sqlite("hookfast.db".into()));
+    let parallel_batches = section.value("parallel_batches", parse::count, default.parallel_batches);
+    let worker_connections = section.value("worker_connections", limit, default.worker_connections);
     section.finish();
-    Some(hookfast_store::Config {
-        url: url?,
-        parallel_batches,
-        worker_connections: u32::try_from(worker_connections).unwrap_or(u32::MAX),
-        dispatch_grace: DISPATCH_GRACE,
-    })
+    Some(hookfast_store::Config { url: url?, parallel_batches, worker_connections, ..default })
 }
-
-/// How long after recording a job the sweeper looks at it, should its dispatch get lost.
-const DISPATCH_GRACE: Duration = Duration::from_secs(5);
 
 fn read_queue(mut section: Section<'_>) -> Option<hookfast_queue::Config> {
     // The URL may hold a password, so it can stand elsewhere, as a secret can.

@@ -53,8 +53,14 @@ provider = "stripe"
 tolerance_seconds = "long"
 
 [handlers.ledger]
+run = "log"
 source = "stripe-eu"
 types = ["a*b"]
+retry = "never"
+ordering = "alphabetical"
+
+[handlers.mail]
+types = ["a"]
 
 [sinks]
 "#;
@@ -74,9 +80,12 @@ types = ["a*b"]
         (23, "sources.b.provider", "there is: asana, calendly"),
         (28, "sources.c.tolerance_seconds", "u32"),
         (26, "sources.c.secrets", "is missing"),
-        (31, "handlers.ledger.source", "there is: Stripe, a, b, c"),
-        (32, "handlers.ledger.types", "\"invoice.*\""),
-        (34, "sinks", "there is: ingest, admin, store, catalog, sources, handlers"),
+        (32, "handlers.ledger.source", "there is: Stripe, a, b, c"),
+        (33, "handlers.ledger.types", "\"invoice.*\""),
+        (34, "handlers.ledger.retry", "default, patient, quick"),
+        (35, "handlers.ledger.ordering", "\"per_account\""),
+        (37, "handlers.mail", "`run = \"log\"`"),
+        (40, "sinks", "there is: ingest, admin, store, queue, work, catalog, sources, handlers"),
     ];
     let found = problems(text);
     for ((line, key, allowed), found) in expected.iter().zip(&found) {
@@ -187,8 +196,10 @@ fn the_admin_listener_must_not_be_reachable_from_outside() {
 
 #[test]
 fn only_without_a_file_may_secrets_be_missing() {
-    let config = read(Document::for_development(std::iter::empty()).expect("it is TOML")).expect("it is right");
+    let config = read(Document::for_development(std::iter::empty()).expect("it is TOML"), &Handlers::new())
+        .expect("it is right");
     assert!(config.sources.values().all(|source| source.secrets.is_empty()) && !config.sources.is_empty());
     let blank = [("HOOKFAST_SOURCES__STRIPE__SECRETS".to_owned(), "[\"\"]".to_owned())];
-    read(Document::for_development(blank.into_iter()).expect("it is TOML")).expect_err("a blank one is still wrong");
+    read(Document::for_development(blank.into_iter()).expect("it is TOML"), &Handlers::new())
+        .expect_err("a blank one is still wrong");
 }

@@ -36,7 +36,7 @@ impl FakeStore {
 }
 
 #[async_trait]
-impl Store for FakeStore {
+impl Record for FakeStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.permission.acquire().await.expect("never closed").forget();
@@ -58,20 +58,6 @@ impl Store for FakeStore {
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }
-
-    async fn latest_events(&self, _: u32) -> Result<Vec<EventSummary>, StoreError> {
-        Ok(vec![])
-    }
-
-    async fn event(&self, _: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        Ok(None)
-    }
-
-    async fn jobs_of(&self, _: EventId) -> Result<Vec<JobSummary>, StoreError> {
-        Ok(vec![])
-    }
-
-    async fn close(&self) {}
 }
 
 fn event(id: &str) -> Vec<Routed> {
@@ -100,8 +86,8 @@ struct Rig {
 
 fn rig(store: FakeStore, queue_requests: usize, limits: BatchLimits) -> Rig {
     let (store, broken, tasks) = (Arc::new(store), CancellationToken::new(), TaskTracker::new());
-    let shared: Arc<dyn Store> = Arc::clone(&store) as _;
-    let recorder = Recorder::start(&shared, queue_requests, limits, &broken, &tasks, &Handle::current());
+    let shared: Arc<dyn Record> = Arc::clone(&store) as _;
+    let recorder = Recorder::start(&shared, queue_requests, limits, &broken, None, &tasks, &Handle::current());
     Rig { store, recorder, broken, tasks }
 }
 

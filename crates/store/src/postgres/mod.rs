@@ -23,8 +23,8 @@ pub(crate) use open::name;
 
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
-    Found, JobId, JobSummary, Recorded, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep,
-    Swept, Token, Which,
+    Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
+    StoredEvent, Sweep, Swept, Token, Which, Work,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -43,7 +43,7 @@ pub(crate) struct PostgresStore {
 }
 
 #[async_trait]
-impl Store for PostgresStore {
+impl Record for PostgresStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
         on(&self.pool, async |connection| record::record(self, connection, events).await).await
     }
@@ -56,19 +56,10 @@ impl Store for PostgresStore {
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.pool).await.map_err(|error| judge(&error))?;
         Ok(())
     }
+}
 
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.pool, limit).await.map_err(|error| judge(&error))
-    }
-
-    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        events::event(&self.pool, id).await.map_err(|error| judge(&error))
-    }
-
-    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {
-        events::jobs_of(&self.pool, id).await.map_err(|error| judge(&error))
-    }
-
+#[async_trait]
+impl Work for PostgresStore {
     async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
         on(&self.workers, async |connection| work::claim(connection, claim).await).await
     }
@@ -109,6 +100,21 @@ impl Store for PostgresStore {
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {
         effects::prepare(&self.workers, statements).await
     }
+}
+
+#[async_trait]
+impl Operate for PostgresStore {
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
+        events::latest(&self.pool, limit).await.map_err(|error| judge(&error))
+    }
+
+    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        events::event(&self.pool, id).await.map_err(|error| judge(&error))
+    }
+
+    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {
+        events::jobs_of(&self.pool, id).await.map_err(|error| judge(&error))
+    }
 
     async fn find(
         &self,
@@ -148,7 +154,10 @@ impl Store for PostgresStore {
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
         operate::latest_audits(&self.pool, limit).await.map_err(|error| judge(&error))
     }
+}
 
+#[async_trait]
+impl Store for PostgresStore {
     async fn close(&self) {
         tokio::join!(self.pool.close(), self.workers.close());
     }

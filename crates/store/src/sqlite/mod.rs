@@ -24,8 +24,8 @@ use uuid::Uuid;
 
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
-    Found, JobId, JobSummary, Recorded, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep,
-    Swept, Token, Which,
+    Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
+    StoredEvent, Sweep, Swept, Token, Which, Work,
 };
 
 pub(crate) struct SqliteStore {
@@ -39,7 +39,7 @@ pub(crate) struct SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
         let mut writer = self.writer.acquire().await.map_err(|error| self.judge(&error))?;
         self.refuse_if_broken()?;
@@ -56,19 +56,10 @@ impl Store for SqliteStore {
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.readers).await.map_err(|error| self.judge(&error))?;
         Ok(())
     }
+}
 
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))
-    }
-
-    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        events::event(&self.readers, id).await.map_err(|error| self.judge(&error))
-    }
-
-    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {
-        events::jobs_of(&self.readers, id).await.map_err(|error| self.judge(&error))
-    }
-
+#[async_trait]
+impl Work for SqliteStore {
     async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
         self.write(async |writer| work::claim(writer, claim).await).await
     }
@@ -108,6 +99,21 @@ impl Store for SqliteStore {
 
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {
         self.write(async |writer| sqlx::raw_sql(statements).execute(writer).await.map(|_| ())).await
+    }
+}
+
+#[async_trait]
+impl Operate for SqliteStore {
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
+        events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        events::event(&self.readers, id).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {
+        events::jobs_of(&self.readers, id).await.map_err(|error| self.judge(&error))
     }
 
     async fn find(
@@ -152,7 +158,10 @@ impl Store for SqliteStore {
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
         operate::latest_audits(&self.readers, limit).await.map_err(|error| self.judge(&error))
     }
+}
 
+#[async_trait]
+impl Store for SqliteStore {
     async fn close(&self) {
         // Waits for what is under way; whoever comes later finds the store closed.
         self.writer.close().await;

@@ -1,7 +1,8 @@
 //! `deploy/hookfast.toml` says what the code does.
 
-use hookfast_ingest::{Pattern, SourceLimits};
-use hookfast_webhook::SourceName;
+use hookfast_ingest::SourceLimits;
+use hookfast_processor::HandlerConfig;
+use hookfast_webhook::{Interest, Pattern, Priority, RetryPolicy, SourceName};
 
 use super::super::sections::SECTIONS;
 use super::load_text;
@@ -9,7 +10,7 @@ use super::load_text;
 const REFERENCE: &str = include_str!("../../../../../deploy/hookfast.toml");
 
 /// The keys of the reference that have no default, so that an unset one means something of its own.
-const WITHOUT_DEFAULT: [&str; 2] = ["public_url", "rate_per_address"];
+const WITHOUT_DEFAULT: [&str; 3] = ["public_url", "rate_per_address", "credentials"];
 
 /// `# [section]` and `# key = value`, but not prose.
 fn uncommented(line: &str) -> &str {
@@ -45,6 +46,7 @@ fn sections() -> Vec<(String, Vec<String>)> {
 fn as_it_stands_it_says_what_an_empty_file_says() {
     let config = load_text(REFERENCE).expect("the reference is right");
     assert_eq!(config.ingest, hookfast_ingest::Config::default());
+    assert_eq!(config.work, hookfast_processor::Config::default());
     assert!(config.sources.is_empty() && config.handlers.is_empty());
     assert_eq!(format!("{config:?}"), format!("{:?}", load_text("").expect("nothing is right")));
 }
@@ -68,8 +70,14 @@ fn with_everything_switched_on_it_has_no_problem() {
     let config = load_text(&complete()).expect("the complete reference is right");
     assert_eq!((config.sources.len(), config.handlers.len()), (1, 1));
     assert_eq!(config.ingest.public_url.as_deref(), Some("https://hooks.example.com"));
-    let exactly = |text: &str| Pattern::Exactly(text.into());
-    assert_eq!(config.handlers[0].types, [exactly("invoice.paid"), Pattern::Prefix("charge.".into())]);
+    let handler = &config.handlers[0];
+    let interest = |types| Interest { source: Some(SourceName::new("stripe").expect("a name")), types };
+    let wanted = [Pattern::Exactly("invoice.paid".into()), Pattern::Prefix("charge.".into())].map(interest);
+    assert_eq!(handler.subscription.interests, wanted);
+    // What stands there as a comment is what it is without.
+    assert_eq!(handler.config, HandlerConfig::default());
+    assert_eq!((handler.subscription.priority, handler.is_paused), (Some(Priority::Normal), false));
+    assert_eq!(handler.config.retry, RetryPolicy::default());
 }
 
 /// The reader says which keys it knows when it meets one that it does not know.
