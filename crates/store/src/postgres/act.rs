@@ -76,11 +76,30 @@ FROM dead
 WHERE jobs.event_id = dead.event_id AND jobs.handler = dead.handler
 ";
 
+/// Those that waited behind a resolved job are not to wait for the sweeper's next round as well.
+const NEXT_IN_LINE: &str = "
+UPDATE jobs SET due_at = clock_timestamp()
+FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler)
+JOIN jobs AS resolved USING (event_id, handler)
+CROSS JOIN LATERAL (
+    SELECT behind.event_id FROM jobs AS behind
+    WHERE behind.handler = resolved.handler AND behind.ordering_key = resolved.ordering_key
+        AND behind.event_id > resolved.event_id AND behind.state = 'pending'
+    ORDER BY behind.event_id LIMIT 1
+) AS next
+WHERE jobs.event_id = next.event_id AND jobs.handler = resolved.handler AND jobs.state = 'pending'
+";
+
 async fn resolve(transaction: &mut PgConnection, jobs: &[JobId], resolution: Resolution) -> Result<u64, Error> {
     let resolved = sqlx::query(RESOLVE)
         .bind(column(jobs, |job| job.event.0))
         .bind(column(jobs, |job| job.handler.as_str()))
         .bind(resolution.as_str())
+        .execute(&mut *transaction)
+        .await?;
+    sqlx::query(NEXT_IN_LINE)
+        .bind(column(jobs, |job| job.event.0))
+        .bind(column(jobs, |job| job.handler.as_str()))
         .execute(transaction)
         .await?;
     Ok(resolved.rows_affected())

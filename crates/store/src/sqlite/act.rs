@@ -37,6 +37,21 @@ pub(super) static RESOLVE: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
+/// Those that waited behind a resolved job are not to wait for the sweeper's next round as well.
+pub(super) static NEXT_IN_LINE: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET due_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+         WHERE state = 'pending' AND (event_id, handler) IN (
+             SELECT (SELECT behind.event_id FROM jobs AS behind
+                     WHERE behind.handler = resolved.handler AND behind.ordering_key = resolved.ordering_key
+                         AND behind.event_id > resolved.event_id AND behind.state = 'pending'
+                     ORDER BY behind.event_id LIMIT 1), resolved.handler
+             FROM {rows} CROSS JOIN jobs AS resolved
+             WHERE resolved.event_id = column1 AND resolved.handler = column2)",
+        2,
+    )
+});
+
 /// Does a part of an act and says how many jobs it changed; nothing if there is no such act.
 pub(super) async fn act(writer: &mut SqliteConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
     let changed = match step.act {
@@ -63,7 +78,9 @@ async fn resolve(writer: &mut SqliteConnection, jobs: &[JobId], resolution: Reso
         bind_id(job, values);
         values.add(resolution.as_str()).add(now);
     };
-    RESOLVE.execute(writer, jobs, bind).await
+    let resolved = RESOLVE.execute(writer, jobs, bind).await?;
+    NEXT_IN_LINE.execute(writer, jobs, bind_id).await?;
+    Ok(resolved)
 }
 
 fn bind_id(job: &JobId, values: &mut Values) {

@@ -271,6 +271,7 @@ mod tests {
             &act::REPLAY,
             &act::FORGET_EFFECTS,
             &act::RESOLVE,
+            &act::NEXT_IN_LINE,
         ];
         let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP];
         texts.extend(many.iter().flat_map(|statement| [1, 256].map(|rows| statement.of_size(rows).0)));
