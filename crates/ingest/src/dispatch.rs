@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 /// How many batches may wait to be dispatched. While the queue is slow or away, the others are left to the sweeper.
-const WAITING_BATCHES: usize = 64;
+const WAITING_BATCHES: usize = 1024;
 
 /// How many hints are sent together.
 const HINTS: usize = 1024;

@@ -24,12 +24,12 @@ mod worker;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ::metrics::gauge;
 use hookfast_queue::Queue;
-use hookfast_store::{Store, StoreError};
+use hookfast_store::{JobId, Store, StoreError};
 use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
@@ -53,6 +53,9 @@ use worker::{Shared, Worker};
 
 /// How often the metrics about the backlog are taken.
 const LOOK_AT_BACKLOG_EVERY: Duration = Duration::from_secs(10);
+
+/// How many jobs may wait to be run alone.
+const SUSPECTS_WAITING: usize = 16;
 
 /// A handler to be worked for.
 pub struct Staff {
@@ -109,7 +112,6 @@ pub async fn start(
         flight: Arc::clone(&flight),
         metrics: Arc::clone(&metrics),
         running: Arc::new(Semaphore::new(config.concurrency)),
-        has_suspect: AtomicBool::new(false),
         ended,
         jobs: jobs.clone(),
         handlers,
@@ -117,9 +119,14 @@ pub async fn start(
         stuck: AtomicUsize::new(0),
         config: config.clone(),
     });
+    let mut by_name = HashMap::new();
     for Staff { name, handler, config } in staff {
-        workers.spawn(Worker::new(Arc::clone(&shared), name, handler, config).run());
+        let worker = Worker::new(Arc::clone(&shared), name.clone(), handler, config);
+        workers.spawn(Arc::clone(&worker).run());
+        by_name.insert(name, worker);
     }
+    let (suspects, to_run_alone) = mpsc::channel(SUSPECTS_WAITING);
+    workers.spawn(run_suspects(by_name, to_run_alone, shutdown.clone()));
     workers.close();
     let sweeper = Sweeper {
         store: Arc::clone(&store),
@@ -127,6 +134,7 @@ pub async fn start(
         handlers: names.clone(),
         metrics,
         config: config.clone(),
+        suspects,
     };
     let attendants = vec![
         tokio::spawn(flight.keep(Arc::clone(&store), config.lease)),
@@ -158,6 +166,19 @@ impl Running {
             let _ = attendant.await;
         }
         let _ = timeout(self.shutdown_timeout, self.settler).await;
+    }
+}
+
+/// Runs those jobs one after the other that must be alone.
+async fn run_suspects(
+    workers: HashMap<HandlerName, Arc<Worker>>,
+    mut suspects: mpsc::Receiver<JobId>,
+    shutdown: CancellationToken,
+) {
+    while let Some(Some(JobId { event, handler })) = shutdown.run_until_cancelled(suspects.recv()).await {
+        if let Some(worker) = workers.get(&handler) {
+            worker.run_alone(event).await;
+        }
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{Ready, Store, StoreError, Sweep};
+use hookfast_store::{JobId, Ready, Store, StoreError, Sweep};
 use hookfast_webhook::{FailureKind, HandlerName};
 use metrics::{Counter, counter};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Config;
@@ -20,7 +21,7 @@ use crate::metrics::HandlerMetrics;
 const FIRST_BATCH: u32 = 256;
 const LARGEST_BATCH: u32 = 4096;
 
-/// How soon a job that crashed is looked at again if nobody has claimed it: only one of these runs at a time.
+/// How soon a job that crashed is looked at again if nobody has claimed it: those that must run alone take turns.
 const LOOK_AT_SUSPECTS_IN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Sweeper {
@@ -29,6 +30,8 @@ pub(crate) struct Sweeper {
     pub(crate) handlers: Vec<HandlerName>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     pub(crate) config: Config,
+    /// To whoever runs jobs alone. Those for which there is no place are found again soon.
+    pub(crate) suspects: mpsc::Sender<JobId>,
 }
 
 impl Sweeper {
@@ -82,6 +85,9 @@ impl Sweeper {
             for job in &swept.buried {
                 self.of(&job.handler, |metrics| metrics.count_dead(FailureKind::Crash));
                 tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
+            }
+            for job in swept.suspects {
+                let _ = self.suspects.try_send(job);
             }
             let is_all = swept.due < limit as usize;
             let hints: Vec<_> = swept.ready.into_iter().map(hint).collect();

@@ -190,7 +190,7 @@ impl Kit {
             worker: "test",
             lease: std::time::Duration::from_secs(60),
             ordering: None,
-            suspect: true,
+            crashes_below: None,
         };
         self.store.claim(&claim).await.expect("the store answers").pop()
     }

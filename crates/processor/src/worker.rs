@@ -1,8 +1,9 @@
 //! One handler's worker: pull, claim, run.
 
 use std::collections::HashMap;
+use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use hookfast_queue::{Delivery, Queue};
@@ -45,8 +46,6 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     /// Places for jobs that run, of all handlers.
     pub(crate) running: Arc<Semaphore>,
-    /// Whether a job that crashed before is on board.
-    pub(crate) has_suspect: AtomicBool,
     pub(crate) ended: mpsc::Sender<Ended>,
     /// Jobs on board.
     pub(crate) jobs: TaskTracker,
@@ -149,15 +148,11 @@ impl Worker {
             worker: &self.shared.name,
             lease: self.shared.config.lease,
             ordering: self.config.ordering,
-            suspect: !self.shared.has_suspect.load(Relaxed),
+            crashes_below: Some(self.shared.config.crash_limit.saturating_sub(1).max(1)),
         }
     }
 
     fn start(self: &Arc<Self>, claimed: Claimed, delivery: Option<Arc<Delivery>>, place: OwnedSemaphorePermit) {
-        let is_suspect = claimed.crashes > 0;
-        if is_suspect {
-            self.shared.has_suspect.store(true, Relaxed);
-        }
         let lost = self.shared.flight.take_off(claimed.job.clone(), claimed.token, delivery);
         let worker = Arc::clone(self);
         self.shared.jobs.spawn(async move {
@@ -170,10 +165,35 @@ impl Worker {
                 }
                 None => worker.hand_back(job, token).await,
             }
-            if is_suspect {
-                worker.shared.has_suspect.store(false, Relaxed);
-            }
         });
+    }
+
+    /// Runs a job that is dead if it crashes once more: claimed and run while nothing else runs, so that it dies of its own
+    /// crash or not at all.
+    pub(crate) async fn run_alone(self: &Arc<Self>, event: EventId) {
+        let everything = u32::try_from(self.shared.config.concurrency).unwrap_or(u32::MAX);
+        let alone = self.shared.running.acquire_many(everything).await.expect("the semaphore is never closed");
+        let place = Arc::clone(&self.on_board).acquire_owned().await.expect("the semaphore is never closed");
+        if self.shared.shutdown.is_cancelled() {
+            return;
+        }
+        let claim = Claim { crashes_below: None, ..self.claim_of(slice::from_ref(&event)) };
+        let claimed = match self.shared.store.claim(&claim).await {
+            Ok(mut claimed) => claimed.pop(),
+            Err(error) => {
+                tracing::warn!(%error, handler = %self.name, "a job could not be claimed; it is tried again");
+                None
+            }
+        };
+        // Somebody else may have been faster.
+        if let Some(claimed) = claimed {
+            faults::pass(Point::AfterClaim);
+            let job = claimed.job.clone();
+            let lost = self.shared.flight.take_off(job.clone(), claimed.token, None);
+            let settlement = self.run_job(claimed, &lost).await;
+            self.end(&job, settlement, place).await;
+        }
+        drop(alone);
     }
 
     /// Waits for a place to run in, of this handler and of the process. There is none after a shutdown.

@@ -47,9 +47,8 @@ pub struct Claim<'a> {
     pub lease: Duration,
     /// For a handler that keeps an order: what a dead letter means for the jobs behind it.
     pub ordering: Option<DeadLetters>,
-    /// Whether one job that crashed before may be among them. It may take the process with it, so no two run together:
-    /// otherwise the innocent would be counted down with the guilty.
-    pub suspect: bool,
+    /// Only jobs with fewer runs that ended without a word; all if it does not say.
+    pub crashes_below: Option<u32>,
 }
 
 /// What a dead letter means for the jobs behind it with the same ordering key.
@@ -239,8 +238,11 @@ pub struct Sweep<'a> {
 pub struct Swept {
     /// How many jobs were due.
     pub due: usize,
-    /// Those to dispatch: all but the dead and those that wait for their turn.
+    /// Those to dispatch: all but the dead, the suspects and those that wait for their turn.
     pub ready: Vec<Ready>,
+    /// Those that are dead if they crash once more: they must be run with nobody else, so that nobody dies for another's
+    /// crashes.
+    pub suspects: Vec<JobId>,
     /// Those whose lease had ended.
     pub crashed: Vec<JobId>,
     /// Those of them that are dead letters now.

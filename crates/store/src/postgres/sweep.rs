@@ -43,7 +43,7 @@ SELECT event_id, handler, priority, has_crashed, is_buried,
             AND earlier.event_id < swept.event_id AND earlier.state IN ('pending', 'processing', 'failed')
             -- Those buried just now still look as they did before.
             AND (earlier.event_id, earlier.handler) NOT IN (SELECT event_id, handler FROM swept WHERE is_buried)
-    )) AS is_ready
+    )) AS is_ready, crashes > 0 AND crashes >= $5 - 1 AS is_suspect
 FROM swept
 ";
 
@@ -60,8 +60,10 @@ pub(super) async fn sweep(connection: &mut PgConnection, sweep: &Sweep<'_>) -> R
 
     let mut swept = Swept { due: rows.len(), ..Swept::default() };
     for row in &rows {
-        if row.try_get("is_ready")? {
-            swept.ready.push(ready(row)?);
+        match (row.try_get("is_ready")?, row.try_get("is_suspect")?) {
+            (true, false) => swept.ready.push(ready(row)?),
+            (true, true) => swept.suspects.push(job(row)?),
+            (false, _) => {}
         }
         if row.try_get("has_crashed")? {
             swept.crashed.push(job(row)?);

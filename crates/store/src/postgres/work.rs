@@ -13,8 +13,8 @@ use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Se
 
 /// A claim, with `$order` for what else must be so before it is a job's turn.
 ///
-/// Jobs that another claim holds at this moment are passed over and not waited for. The one suspect is looked for only when
-/// there is a suspect among the jobs.
+/// It waits for a job that another claim or the sweeper holds at this moment, which is short: passed over, a job that stays
+/// pending would lose the hint that led here, while the sweeper's own is refused because that hint still waits.
 macro_rules! claim {
     ($order:literal) => {
         concat!(
@@ -22,16 +22,11 @@ macro_rules! claim {
 WITH ready AS (
     SELECT event_id, handler FROM jobs
     WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending'
-        AND (crashes = 0 OR $6 AND event_id = (
-            SELECT suspect.event_id FROM jobs AS suspect
-            WHERE suspect.event_id = ANY($1) AND suspect.handler = $2 AND suspect.state = 'pending'
-                AND suspect.crashes > 0
-            ORDER BY suspect.event_id LIMIT 1
-        ))",
+        AND crashes < $6",
             $order,
             "
     ORDER BY event_id
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE
 ), claimed AS (
     UPDATE jobs SET state = 'processing', attempts = attempts + 1, token = $3, worker = $4,
         claimed_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => $5)
@@ -75,7 +70,7 @@ pub(super) async fn claim(connection: &mut PgConnection, claim: &Claim<'_>) -> R
         .bind(token.0)
         .bind(claim.worker)
         .bind(claim.lease.as_secs_f64())
-        .bind(claim.suspect);
+        .bind(claim.crashes_below.map_or(i32::MAX, |crashes| i32::try_from(crashes).unwrap_or(i32::MAX)));
     let rows = match claim.ordering {
         None => query.fetch_all(connection).await?,
         Some(dead_letters) => {

@@ -32,7 +32,8 @@ pub(super) static FORGET_EFFECTS: LazyLock<ManyRows> = LazyLock::new(|| {
 pub(super) static RESOLVE: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "UPDATE jobs SET state = 'resolved', reason = column3, finished_at = column4 FROM {rows}
-         WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.state = 'dead_letter'",
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.state = 'dead_letter'
+         RETURNING event_id, handler",
         4,
     )
 });
@@ -78,9 +79,10 @@ async fn resolve(writer: &mut SqliteConnection, jobs: &[JobId], resolution: Reso
         bind_id(job, values);
         values.add(resolution.as_str()).add(now);
     };
-    let resolved = RESOLVE.execute(writer, jobs, bind).await?;
-    NEXT_IN_LINE.execute(writer, jobs, bind_id).await?;
-    Ok(resolved)
+    let resolved = RESOLVE.fetch(writer, jobs, bind).await?;
+    let resolved = resolved.iter().map(job).collect::<Result<Vec<_>, _>>()?;
+    NEXT_IN_LINE.execute(writer, &resolved, bind_id).await?;
+    Ok(resolved.len() as u64)
 }
 
 fn bind_id(job: &JobId, values: &mut Values) {

@@ -65,7 +65,8 @@ pub(super) async fn sweep(writer: &mut SqliteConnection, sweep: &Sweep<'_>) -> R
     let mut swept = Swept { due: due.len(), ..Swept::default() };
     let mut ordered = Vec::new();
     for row in &due {
-        let is_buried = crashed(row)? && row.try_get::<u32, _>("crashes")? + 1 >= sweep.crash_limit;
+        let crashes = row.try_get::<u32, _>("crashes")? + u32::from(crashed(row)?);
+        let is_buried = crashed(row)? && crashes >= sweep.crash_limit;
         if crashed(row)? {
             swept.crashed.push(job(row)?);
         }
@@ -76,10 +77,15 @@ pub(super) async fn sweep(writer: &mut SqliteConnection, sweep: &Sweep<'_>) -> R
         if row.try_get::<Option<&str>, _>("ordering_key")?.is_some() {
             ordered.push(job(row)?);
         }
-        swept.ready.push(ready(row)?);
+        if crashes > 0 && crashes >= sweep.crash_limit - 1 {
+            swept.suspects.push(job(row)?);
+        } else {
+            swept.ready.push(ready(row)?);
+        }
     }
     let waiting = waiting(writer, &ordered).await?;
     swept.ready.retain(|Ready { job, .. }| !waiting.contains(job));
+    swept.suspects.retain(|job| !waiting.contains(job));
     Ok(swept)
 }
 

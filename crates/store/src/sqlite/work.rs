@@ -16,7 +16,7 @@ use crate::job::{handler, priority};
 use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Settlement, StoredHeaders, Token};
 
 /// Two statements as one text, because sqlx hands each text to another thread; they share their values. The first takes
-/// what `$candidates` finds, of those that crashed before only the first one and only if `$7` allows it.
+/// what `$candidates` finds, but for those that crashed too often.
 macro_rules! claim {
     ($candidates:literal) => {
         concat!(
@@ -26,9 +26,7 @@ macro_rules! claim {
              UPDATE jobs SET state = 'processing', attempts = attempts + 1, token = $3, worker = $4, claimed_at = $5,
                              due_at = $6
              WHERE handler = $1 AND event_id IN (
-                 SELECT event_id FROM candidates WHERE crashes = 0
-                 UNION ALL
-                 SELECT min(event_id) FROM candidates WHERE crashes > 0 AND $7);
+                 SELECT event_id FROM candidates WHERE crashes < $7);
 
              SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.priority, events.source, events.dedupe_key,
                     events.event_type, events.account, events.object_id, events.occurred_at, events.received_at,
@@ -75,7 +73,7 @@ pub(super) async fn claim(writer: &mut SqliteConnection, claim: &Claim<'_>) -> R
         .bind(claim.worker)
         .bind(now())
         .bind(after(claim.lease))
-        .bind(claim.suspect)
+        .bind(claim.crashes_below.map_or(i64::MAX, i64::from))
         .bind(claim.ordering == Some(DeadLetters::Block))
         .fetch_all(writer)
         .await?;

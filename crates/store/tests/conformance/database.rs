@@ -198,7 +198,7 @@ pub(crate) async fn record_keyed(store: &Arc<dyn Store>, keys: &[Option<&str>]) 
 
 /// What the tests' claims have in common: the ledger's, for a minute, without an order.
 pub(crate) fn wish<'a>(handler: &'a HandlerName, events: &'a [EventId]) -> Claim<'a> {
-    Claim { handler, events, worker: "w1", lease: LEASE, ordering: None, suspect: true }
+    Claim { handler, events, worker: "w1", lease: LEASE, ordering: None, crashes_below: None }
 }
 
 pub(crate) fn events_of(jobs: &[JobId]) -> Vec<EventId> {

@@ -81,7 +81,7 @@ async fn too_many_crashes_make_a_dead_letter(database: Database) {
     claim_one(&store, &id).await;
     let swept = lose_leases(&database, &store).await;
     let only = vec![id.clone()];
-    assert_eq!(swept, Swept { due: 1, ready: vec![], crashed: only.clone(), buried: only });
+    assert_eq!(swept, Swept { due: 1, crashed: only.clone(), buried: only, ..Swept::default() });
     let buried = job(&store, &id).await;
     assert_eq!((buried.state.as_str(), buried.attempts, buried.reason.as_deref()), ("dead_letter", 3, Some("crash")));
     assert_eq!(store.attempts(&id).await.unwrap().len(), 3);
@@ -102,18 +102,29 @@ async fn a_run_that_ends_with_a_word_clears_the_suspicion(database: Database) {
     assert_eq!(lose_leases(&database, &store).await.buried, []);
 }
 
-async fn suspects_are_claimed_one_at_a_time(database: Database) {
+async fn a_claim_leaves_out_those_that_crashed_too_often(database: Database) {
     let store = database.open().await;
-    let jobs = record_jobs(&store, 4).await;
-    claim(&store, &jobs[1..3]).await;
+    let jobs = record_jobs(&store, 3).await;
+    claim(&store, &jobs[1..2]).await;
     lose_leases(&database, &store).await;
     let (ledger, events) = (handler("ledger"), events_of(&jobs));
-    let innocent = Claim { suspect: false, ..wish(&ledger, &events[..3]) };
-    assert_eq!(ids(&store.claim(&innocent).await.unwrap()), jobs[..1]);
+    let innocent = Claim { crashes_below: Some(1), ..wish(&ledger, &events) };
+    assert_eq!(ids(&store.claim(&innocent).await.unwrap()), [&jobs[0], &jobs[2]].map(Clone::clone));
     let claimed = claim(&store, &jobs).await;
-    assert_eq!(ids(&claimed), [&jobs[1], &jobs[3]].map(Clone::clone), "the first suspect and the innocent");
-    assert_eq!((claimed[0].crashes, claimed[1].crashes), (1, 0));
-    assert_eq!(ids(&claim(&store, &jobs).await), jobs[2..3]);
+    assert_eq!((ids(&claimed), claimed[0].crashes), (jobs[1..2].to_vec(), 1));
+}
+
+async fn a_job_that_is_dead_if_it_crashes_once_more_is_a_suspect(database: Database) {
+    let store = database.open().await;
+    let id = record_jobs(&store, 1).await.remove(0);
+    claim_one(&store, &id).await;
+    let swept = lose_leases(&database, &store).await;
+    assert_eq!((swept.ready.len(), swept.suspects.len()), (1, 0), "the limit is three");
+    claim_one(&store, &id).await;
+    for _ in 0..2 {
+        let swept = lose_leases(&database, &store).await;
+        assert_eq!((swept.ready, swept.suspects), (vec![], vec![id.clone()]));
+    }
 }
 
 async fn a_pending_suspect_is_looked_at_when_suspects_are(database: Database) {
@@ -227,7 +238,8 @@ on_both! {
     a_lease_that_ended_is_an_attempt_of_its_own_kind
     too_many_crashes_make_a_dead_letter
     a_run_that_ends_with_a_word_clears_the_suspicion
-    suspects_are_claimed_one_at_a_time
+    a_claim_leaves_out_those_that_crashed_too_often
+    a_job_that_is_dead_if_it_crashes_once_more_is_a_suspect
     a_pending_suspect_is_looked_at_when_suspects_are
     the_longest_due_come_first_up_to_the_limit_and_for_these_handlers_only
     sweeps_at_the_same_time_find_each_job_once
