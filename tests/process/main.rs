@@ -18,6 +18,7 @@ macro_rules! on_all {
     };
 }
 
+mod backlog;
 mod contract;
 mod handlers;
 mod ordering;

@@ -9,7 +9,8 @@ use crate::cli::{LogArguments, LogFormat};
 /// Starts logging. A person who watches sees every webhook; a machine gets what needs attention.
 pub(crate) fn start(arguments: &LogArguments) {
     let terminal = io::stderr().is_terminal();
-    let default = if terminal { "info,hookfast_ingest=debug" } else { "info" };
+    // The NATS client tells of every attempt to connect; that the queue is away is said once, by us.
+    let default = if terminal { "info,async_nats=error,hookfast_ingest=debug" } else { "info,async_nats=error" };
     let wanted = arguments.filter.as_deref().unwrap_or(default);
     let (filter, problem) = match EnvFilter::try_new(wanted) {
         Ok(filter) => (filter, None),

@@ -14,6 +14,7 @@ use sqlx::{Column as _, Encode, Row as _, Transaction, Type, TypeInfo as _, Valu
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::postgres::OpenTransaction;
 use crate::{JobId, StoreError, Token, postgres, sqlite};
 
 /// Which effect of which run.
@@ -76,7 +77,7 @@ pub struct EffectTransaction {
 
 #[derive(Debug)]
 enum Database {
-    Postgres(Transaction<'static, Postgres>),
+    Postgres(OpenTransaction),
     /// With the store's first I/O error.
     Sqlite(Transaction<'static, Sqlite>, Arc<OnceLock<String>>),
 }
@@ -121,7 +122,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 impl EffectTransaction {
-    pub(crate) fn on_postgres(transaction: Transaction<'static, Postgres>, is_marked: bool) -> Self {
+    pub(crate) fn on_postgres(transaction: OpenTransaction, is_marked: bool) -> Self {
         Self { database: Database::Postgres(transaction), is_marked }
     }
 
@@ -138,7 +139,7 @@ impl EffectTransaction {
         match &mut self.database {
             Database::Postgres(transaction) => {
                 self.is_marked = false;
-                Some(transaction)
+                Some(transaction.connection())
             }
             Database::Sqlite(..) => None,
         }
@@ -158,7 +159,7 @@ impl EffectTransaction {
         let is_marked = mem::take(&mut self.is_marked);
         let changed = match &mut self.database {
             Database::Postgres(transaction) => {
-                on_postgres(statement, values).execute(&mut **transaction).await?.rows_affected()
+                on_postgres(statement, values).execute(transaction.connection()).await?.rows_affected()
             }
             Database::Sqlite(transaction, _) => {
                 on_sqlite(statement, values).execute(&mut **transaction).await?.rows_affected()
@@ -173,7 +174,7 @@ impl EffectTransaction {
         let is_marked = mem::take(&mut self.is_marked);
         let value = match &mut self.database {
             Database::Postgres(transaction) => {
-                let row = on_postgres(statement, values).fetch_optional(&mut **transaction).await?;
+                let row = on_postgres(statement, values).fetch_optional(transaction.connection()).await?;
                 row.map(|row| postgres_value(&row)).transpose()?
             }
             Database::Sqlite(transaction, _) => {
@@ -196,7 +197,7 @@ impl EffectTransaction {
         let is_marked = mem::take(&mut self.is_marked);
         let is_newest = match &mut self.database {
             Database::Postgres(transaction) => {
-                postgres::effects::is_newest(transaction, handler, object, occurred_at).await?
+                postgres::effects::is_newest(transaction.connection(), handler, object, occurred_at).await?
             }
             Database::Sqlite(transaction, _) => {
                 sqlite::effects::is_newest(transaction, handler, object, occurred_at).await?

@@ -1,12 +1,15 @@
 //! The markers of side effects, fenced by the job's token.
 
+use std::sync::Arc;
+
 use hookfast_webhook::HandlerName;
-use sqlx::postgres::{PgConnection, PgPool, Postgres};
-use sqlx::{Error, Row, Transaction};
+use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::{Error, Row};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::connections::{Connections, OpenTransaction};
 use super::{BATCH_TIMEOUT, judge, too_slow};
 use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
@@ -25,14 +28,14 @@ ON CONFLICT (event_id, handler, key) DO UPDATE SET runs = effects.runs + 1
 RETURNING id, is_done, result, runs
 ";
 
-pub(super) async fn begin(workers: &PgPool, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
-    let begun = timeout(BATCH_TIMEOUT, try_begin(workers, effect)).await.map_err(|_| too_slow())?;
+pub(super) async fn begin(connections: &Arc<Connections>, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
+    let begun = timeout(BATCH_TIMEOUT, try_begin(connections, effect)).await.map_err(|_| too_slow())?;
     begun.map_err(|error| judge(&error))?.ok_or(EffectError::LostLease)
 }
 
-async fn try_begin(workers: &PgPool, effect: &EffectKey<'_>) -> Result<Option<BegunEffect>, Error> {
+async fn try_begin(connections: &Arc<Connections>, effect: &EffectKey<'_>) -> Result<Option<BegunEffect>, Error> {
     let is_own = effect.kind == EffectKind::Own;
-    let mut transaction = workers.begin().await?;
+    let mut transaction = connections.begin().await?;
     let marker = sqlx::query(BEGIN)
         .bind(effect.job.event.0)
         .bind(effect.job.handler.as_str())
@@ -40,7 +43,7 @@ async fn try_begin(workers: &PgPool, effect: &EffectKey<'_>) -> Result<Option<Be
         .bind(effect.key)
         .bind(Uuid::now_v7())
         .bind(is_own)
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(transaction.connection())
         .await?;
     let Some(marker) = marker else { return Ok(None) };
     let is_new = marker.try_get::<i32, _>("runs")? == 1;
@@ -72,7 +75,7 @@ pub(crate) async fn is_newest(
 }
 
 pub(crate) async fn commit(
-    transaction: Transaction<'static, Postgres>,
+    transaction: OpenTransaction,
     mark: Option<Mark<'_>>,
 ) -> Result<(), EffectError> {
     let committed = timeout(BATCH_TIMEOUT, try_commit(transaction, mark)).await.map_err(|_| too_slow())?;
@@ -80,7 +83,7 @@ pub(crate) async fn commit(
 }
 
 /// Needs no token: the transaction has held the job since it began.
-async fn try_commit(mut transaction: Transaction<'static, Postgres>, mark: Option<Mark<'_>>) -> Result<(), Error> {
+async fn try_commit(mut transaction: OpenTransaction, mark: Option<Mark<'_>>) -> Result<(), Error> {
     if let Some(Mark { effect, result }) = mark {
         sqlx::query(
             "UPDATE effects SET is_done = true, result = $4, done_at = clock_timestamp()
@@ -90,7 +93,7 @@ async fn try_commit(mut transaction: Transaction<'static, Postgres>, mark: Optio
         .bind(effect.job.handler.as_str())
         .bind(effect.key)
         .bind(result)
-        .execute(&mut *transaction)
+        .execute(transaction.connection())
         .await?;
     }
     transaction.commit().await

@@ -1,6 +1,7 @@
 //! The shared store: any number of gateways and workers on one Postgres.
 
 mod act;
+mod connections;
 pub(crate) mod effects;
 mod events;
 mod find;
@@ -10,6 +11,7 @@ mod record;
 mod sweep;
 mod work;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -19,7 +21,10 @@ use sqlx::postgres::{PgConnection, PgPool};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+pub(crate) use connections::OpenTransaction;
 pub(crate) use open::name;
+
+use connections::Connections;
 
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
@@ -36,6 +41,8 @@ pub(crate) struct PostgresStore {
     pool: PgPool,
     /// For workers and sweepers.
     workers: PgPool,
+    /// For the transactions of effects.
+    effects: Arc<Connections>,
     parallel_batches: usize,
     dispatch_grace: Duration,
     /// Whether the last batch had new events only.
@@ -89,7 +96,7 @@ impl Work for PostgresStore {
     }
 
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
-        effects::begin(&self.workers, effect).await
+        effects::begin(&self.effects, effect).await
     }
 
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
@@ -159,7 +166,7 @@ impl Operate for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn close(&self) {
-        tokio::join!(self.pool.close(), self.workers.close());
+        tokio::join!(self.pool.close(), self.workers.close(), self.effects.close());
     }
 }
 

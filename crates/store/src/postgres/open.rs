@@ -8,11 +8,15 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::time::timeout;
 
+use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore};
 use crate::migrations::{APPLIED, compare};
 use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
+
+/// Connections for claims, outcomes and sweeps: each is one statement for many jobs.
+const WORKER_CONNECTIONS: u32 = 4;
 
 /// Connections for everything that is not recording.
 const OTHER_CONNECTIONS: u32 = 2;
@@ -37,7 +41,8 @@ impl PostgresStore {
         Ok(Self {
             pool,
             // So that no handler can take a connection from recording. They are made when they are needed.
-            workers: self::pool(config.worker_connections, BATCH_TIMEOUT).connect_lazy_with(options),
+            workers: self::pool(WORKER_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
+            effects: Connections::new(options, config.worker_connections),
             parallel_batches: config.parallel_batches,
             dispatch_grace: config.dispatch_grace,
             only_new: AtomicBool::new(true),
