@@ -150,17 +150,15 @@ impl State {
                 }
                 next.push(becomes(Worker::Idle, *self));
             }
-            Worker::Holding(token) => {
-                match self.may_write(token, with) {
-                    Some(intruded) => {
-                        let does_it = !(with.marker && self.is_marked);
-                        let effects = self.effects + u8::from(does_it && self.effects < 2);
-                        next.push(becomes(Worker::Done(token), Self { is_marked: true, effects, intruded, ..*self }));
-                        next.push(becomes(Worker::Idle, Self { job: Job::Failed, intruded, ..*self }));
-                    }
-                    None => next.push(becomes(Worker::Idle, *self)),
+            Worker::Holding(token) => match self.may_write(token, with) {
+                Some(intruded) => {
+                    let does_it = !(with.marker && self.is_marked);
+                    let effects = self.effects + u8::from(does_it && self.effects < 2);
+                    next.push(becomes(Worker::Done(token), Self { is_marked: true, effects, intruded, ..*self }));
+                    next.push(becomes(Worker::Idle, Self { job: Job::Failed, intruded, ..*self }));
                 }
-            }
+                None => next.push(becomes(Worker::Idle, *self)),
+            },
             Worker::Done(token) => {
                 let settled = match self.may_write(token, with) {
                     Some(intruded) => Self { job: Job::Succeeded, intruded, ..*self },
@@ -180,7 +178,11 @@ impl State {
 
     /// Two workers with one token: only possible where tokens are given out twice.
     fn is_held_by_another(&self, token: u8) -> bool {
-        self.workers.iter().filter(|worker| matches!(worker, Worker::Holding(of) | Worker::Done(of) if *of == token)).count() > 1
+        self.workers
+            .iter()
+            .filter(|worker| matches!(worker, Worker::Holding(of) | Worker::Done(of) if *of == token))
+            .count()
+            > 1
     }
 
     fn claimed_by_somebody_who_dies(self) -> Self {
@@ -264,6 +266,9 @@ fn without_any_one_protection_a_promise_breaks() {
     assert!(broken(Protections { fence: false, ..ALL }).contains("a worker without the current token wrote something"));
     assert!(broken(Protections { marker: false, ..ALL }).contains("an effect was done twice"));
     assert!(broken(Protections { sweeper: false, ..ALL }).contains("a job is never finished"));
-    assert!(broken(Protections { random_token: false, ..ALL }).contains("a worker without the current token wrote something"));
+    assert!(
+        broken(Protections { random_token: false, ..ALL })
+            .contains("a worker without the current token wrote something")
+    );
     assert!(!poison_ends(Protections { crash_limit: false, ..ALL }));
 }

@@ -62,9 +62,7 @@ fn poisoned(act: &str) -> Village {
         village.send(&format!("bad_{number}"), act);
         village.send(&format!("good_b{number}"), "{}");
     }
-    eventually_within(TO_THE_END * 2, "every job is finished", || {
-        village.count("jobs WHERE finished_at IS NULL") == 0
-    });
+    eventually_within(TO_THE_END * 2, "every job is finished", || village.count("jobs WHERE finished_at IS NULL") == 0);
     let dead = village.gateway().query(
         "SELECT events.dedupe_key FROM jobs JOIN events ON events.id = jobs.event_id WHERE jobs.state = 'dead_letter' ORDER BY 1",
     );

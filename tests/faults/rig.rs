@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hookfast_harness::{Client, Database, Gateway, PrivateNats, Setup, Signal, eventually_within, signed};
+use hookfast_harness::{Client, Database, Gateway, PrivateNats, Setup, eventually_within, signed};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_hookfast-test-worker");
 
@@ -50,9 +50,8 @@ impl Rig {
         without: &'static str,
         nats: Option<PrivateNats>,
     ) -> Self {
-        let nats = nats.or_else(|| {
-            (halves == Halves::Apart).then(|| PrivateNats::start(hookfast_harness::NatsVersion::Current))
-        });
+        let nats = nats
+            .or_else(|| (halves == Halves::Apart).then(|| PrivateNats::start(hookfast_harness::NatsVersion::Current)));
         let mut rig = Self {
             receiver: None,
             worker: None,
@@ -116,12 +115,6 @@ impl Rig {
         self.nats.as_mut().expect("there is a server")
     }
 
-    /// Kills the worker now.
-    pub(crate) fn kill(&mut self) {
-        self.worker().signal(Signal::Kill);
-        self.worker().wait();
-    }
-
     /// Whoever receives.
     pub(crate) fn gateway(&self) -> &Gateway {
         self.receiver.as_ref().or(self.worker.as_ref()).expect("somebody receives")
@@ -159,7 +152,9 @@ impl Rig {
         let done = self.gateway().query("SELECT event, count(*) FROM done GROUP BY event");
         let done: std::collections::BTreeMap<_, _> =
             done.into_iter().map(|row| (row[0].clone(), row[1].parse::<usize>().unwrap())).collect();
-        broken.extend(done.iter().filter(|(_, times)| **times > 1).map(|(id, times)| format!("{id} was done {times} times")));
+        broken.extend(
+            done.iter().filter(|(_, times)| **times > 1).map(|(id, times)| format!("{id} was done {times} times")),
+        );
         broken.extend(self.sent.iter().filter(|id| !done.contains_key(*id)).map(|id| format!("{id} was not done")));
         broken
     }

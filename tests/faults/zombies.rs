@@ -68,7 +68,10 @@ fn a_zombie_before_its_effects_commits_none() {
     assert_eq!((haunted.done_in_attempt(1), haunted.done_in_attempt(2)), (0, JOBS));
     let ended_well = haunted.rig.gateway().query("SELECT DISTINCT number FROM attempts WHERE failure IS NULL");
     assert_eq!(ended_well, [["2"]], "what the zombie did is in no history");
-    assert_eq!(haunted.heir.metric("hookfast_jobs_processed_total{handler=\"actor\",result=\"succeeded\"}"), JOBS as f64);
+    assert_eq!(
+        haunted.heir.metric("hookfast_jobs_processed_total{handler=\"actor\",result=\"succeeded\"}"),
+        JOBS as f64
+    );
 }
 
 #[test]

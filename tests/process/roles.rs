@@ -11,19 +11,19 @@ fn receivers_and_workers_share_postgres_alone() {
 
 #[test]
 fn receivers_and_workers_share_postgres_and_nats() {
-    halves_share_the_work(Some(PrivateNats::start(NatsVersion::Current)));
+    halves_share_the_work(Some(&PrivateNats::start(NatsVersion::Current)));
 }
 
 #[test]
 fn receivers_and_workers_share_postgres_and_an_old_nats() {
-    halves_share_the_work(Some(PrivateNats::start(NatsVersion::Old)));
+    halves_share_the_work(Some(&PrivateNats::start(NatsVersion::Old)));
 }
 
-fn halves_share_the_work(nats: Option<PrivateNats>) {
-    let first = setup(On::Postgres, nats.as_ref()).handlers("").role("receive", &[]).start();
+fn halves_share_the_work(nats: Option<&PrivateNats>) {
+    let first = setup(On::Postgres, nats).handlers("").role("receive", &[]).start();
     let beside = |role: &str, arguments: &[&str]| {
         let setup = Setup::new(BINARY, hookfast_harness::Database::Postgres).store(first.store_url()).handlers("");
-        let setup = match &nats {
+        let setup = match nats {
             Some(nats) => setup.queue(&nats.url()),
             None => setup,
         };

@@ -188,7 +188,8 @@ pub enum Act<'a> {
         /// Forget that their effects were done.
         force_effects: bool,
     },
-    /// Dead letters become resolved. Others stay as they are.
+    /// Dead letters become resolved. Others stay as they are, but for the next job of a resolved one's ordering key, which is
+    /// due at once.
     Resolve {
         /// Which.
         jobs: &'a [JobId],

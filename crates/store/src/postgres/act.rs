@@ -70,37 +70,30 @@ WITH dead AS (
     WHERE jobs.state = 'dead_letter'
     ORDER BY jobs.event_id, jobs.handler
     FOR UPDATE OF jobs
+), resolved AS (
+    UPDATE jobs SET state = 'resolved', reason = $3, finished_at = clock_timestamp()
+    FROM dead
+    WHERE jobs.event_id = dead.event_id AND jobs.handler = dead.handler
+    RETURNING jobs.event_id, jobs.handler, jobs.ordering_key
+), next_in_line AS (
+    UPDATE jobs SET due_at = clock_timestamp()
+    FROM resolved CROSS JOIN LATERAL (
+        SELECT behind.event_id FROM jobs AS behind
+        WHERE behind.handler = resolved.handler AND behind.ordering_key = resolved.ordering_key
+            AND behind.event_id > resolved.event_id AND behind.state = 'pending'
+        ORDER BY behind.event_id LIMIT 1
+    ) AS next
+    WHERE jobs.event_id = next.event_id AND jobs.handler = resolved.handler AND jobs.state = 'pending'
 )
-UPDATE jobs SET state = 'resolved', reason = $3, finished_at = clock_timestamp()
-FROM dead
-WHERE jobs.event_id = dead.event_id AND jobs.handler = dead.handler
-";
-
-/// Those that waited behind a resolved job are not to wait for the sweeper's next round as well.
-const NEXT_IN_LINE: &str = "
-UPDATE jobs SET due_at = clock_timestamp()
-FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler)
-JOIN jobs AS resolved USING (event_id, handler)
-CROSS JOIN LATERAL (
-    SELECT behind.event_id FROM jobs AS behind
-    WHERE behind.handler = resolved.handler AND behind.ordering_key = resolved.ordering_key
-        AND behind.event_id > resolved.event_id AND behind.state = 'pending'
-    ORDER BY behind.event_id LIMIT 1
-) AS next
-WHERE jobs.event_id = next.event_id AND jobs.handler = resolved.handler AND jobs.state = 'pending'
+SELECT count(*) FROM resolved
 ";
 
 async fn resolve(transaction: &mut PgConnection, jobs: &[JobId], resolution: Resolution) -> Result<u64, Error> {
-    let resolved = sqlx::query(RESOLVE)
+    let row = sqlx::query(RESOLVE)
         .bind(column(jobs, |job| job.event.0))
         .bind(column(jobs, |job| job.handler.as_str()))
         .bind(resolution.as_str())
-        .execute(&mut *transaction)
+        .fetch_one(transaction)
         .await?;
-    sqlx::query(NEXT_IN_LINE)
-        .bind(column(jobs, |job| job.event.0))
-        .bind(column(jobs, |job| job.handler.as_str()))
-        .execute(transaction)
-        .await?;
-    Ok(resolved.rows_affected())
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }

@@ -74,10 +74,7 @@ pub(crate) async fn is_newest(
     Ok(noted.rows_affected() == 1)
 }
 
-pub(crate) async fn commit(
-    transaction: OpenTransaction,
-    mark: Option<Mark<'_>>,
-) -> Result<(), EffectError> {
+pub(crate) async fn commit(transaction: OpenTransaction, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
     let committed = timeout(BATCH_TIMEOUT, try_commit(transaction, mark)).await.map_err(|_| too_slow())?;
     Ok(committed.map_err(|error| judge(&error))?)
 }

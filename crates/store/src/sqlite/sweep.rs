@@ -77,7 +77,7 @@ pub(super) async fn sweep(writer: &mut SqliteConnection, sweep: &Sweep<'_>) -> R
         if row.try_get::<Option<&str>, _>("ordering_key")?.is_some() {
             ordered.push(job(row)?);
         }
-        if crashes > 0 && crashes >= sweep.crash_limit - 1 {
+        if crashes > 0 && crashes >= sweep.crash_limit.saturating_sub(1) {
             swept.suspects.push(job(row)?);
         } else {
             swept.ready.push(ready(row)?);
