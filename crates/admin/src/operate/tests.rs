@@ -83,7 +83,7 @@ impl World {
             worker: "test",
             lease: Duration::from_secs(60),
             ordering: None,
-            suspect: false,
+            crashes_below: None,
         };
         self.store.claim(&claim).await.unwrap()
     }

@@ -2,9 +2,8 @@ use std::sync::Mutex as SyncMutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_store::{EventSummary, JobSummary, StoredEvent};
 use hookfast_stripe::{Stripe, sign};
-use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
+use hookfast_webhook::{Arrival, RequestId, Secret, Secrets, SourceName, verify};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
