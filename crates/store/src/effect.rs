@@ -36,7 +36,7 @@ pub enum EffectKind {
     /// In this database, in the marker's own transaction: it is done when that is committed.
     Own,
     /// Elsewhere, where no transaction reaches: the marker is committed as begun with [`EffectTransaction::commit_begun`],
-    /// and as done with [`crate::Store::finish_effect`] after the call.
+    /// and as done with [`crate::Work::finish_effect`] after the call.
     Outside,
 }
 

@@ -1,7 +1,7 @@
 //! Where events become durable. The [`Store`] trait speaks domain verbs, each one atomic step; SQLite and Postgres
 //! implement it side by side, and one suite (`tests/conformance.rs`) runs every verb on both.
 //!
-//! The one thing to know: when [`Store::record`] returns `Ok`, the events survive a crash and a power cut.
+//! The one thing to know: when [`Record::record`] returns `Ok`, the events survive a crash and a power cut.
 
 mod effect;
 mod error;
@@ -41,7 +41,7 @@ pub trait Record: Send + Sync {
     /// nothing, durable on return. Says for each event which it was.
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError>;
 
-    /// How many calls of [`Store::record`] are worth having under way at once.
+    /// How many calls of [`Record::record`] are worth having under way at once.
     fn parallel_records(&self) -> usize;
 
     /// Fails unless an event could be recorded now: the database answers, has this program's tables, and never had an
@@ -106,7 +106,7 @@ pub trait Operate: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Found>, StoreError>;
 
-    /// How many [`Store::find`] would find in all.
+    /// How many [`Operate::find`] would find in all.
     async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError>;
 
     /// The runs of a job, the first one first.
