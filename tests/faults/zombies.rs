@@ -102,8 +102,8 @@ fn a_zombie_in_the_middle_of_an_effect_keeps_its_job_or_loses_all_of_it() {
 
 #[test]
 fn a_zombie_that_waited_for_its_turn_begins_nothing() {
-    // Five run, and five wait on board.
-    let mut rig = Rig::new(Halves::Apart, "concurrency = 5", "");
+    // Eight run, and two wait on board.
+    let mut rig = Rig::new(Halves::Apart, "concurrency = 8", "");
     let mut zombie = rig.another_worker("");
     for number in 0..JOBS {
         assert!(rig.send(&format!("evt_{number}"), r#"{"sleep_ms":1000}"#));

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use ::metrics::gauge;
+use ::metrics::{counter, gauge};
 use hookfast_queue::Queue;
 use hookfast_store::{JobId, Store, StoreError};
 use hookfast_webhook::HandlerName;
@@ -45,6 +45,7 @@ pub use hookfast_store::Value;
 pub use log::Log;
 pub use metrics::describe as describe_metrics;
 
+use faults::Protection;
 use flight::Flight;
 use metrics::{HandlerMetrics, show_backlog};
 use settle::Settler;
@@ -85,9 +86,12 @@ pub async fn start(
     store: Arc<dyn Store>,
     queue: Arc<dyn Queue>,
     staff: Vec<Staff>,
-    config: Config,
+    mut config: Config,
     handlers: Handle,
 ) -> Result<Running, StoreError> {
+    if faults::is_off(Protection::CrashLimit) {
+        config.crash_limit = u32::MAX;
+    }
     for Staff { handler, .. } in staff.iter().filter(|staff| !staff.handler.tables().is_empty()) {
         store.prepare(handler.tables()).await?;
     }
@@ -135,7 +139,10 @@ pub async fn start(
         metrics,
         config: config.clone(),
         suspects,
+        dispatched: counter!("hookfast_sweeper_dispatched_total"),
+        failed: counter!("hookfast_dispatch_failed_total"),
     };
+    gauge!("hookfast_stuck_runs").set(0.0);
     let attendants = vec![
         tokio::spawn(flight.keep(Arc::clone(&store), config.lease)),
         tokio::spawn(sweeper.run()),

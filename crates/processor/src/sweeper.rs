@@ -8,7 +8,7 @@ use std::time::Duration;
 use hookfast_queue::{Hint, Queue};
 use hookfast_store::{JobId, Ready, Store, StoreError, Sweep};
 use hookfast_webhook::{FailureKind, HandlerName};
-use metrics::{Counter, counter};
+use metrics::Counter;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -32,6 +32,8 @@ pub(crate) struct Sweeper {
     pub(crate) config: Config,
     /// To whoever runs jobs alone. Those for which there is no place are found again soon.
     pub(crate) suspects: mpsc::Sender<JobId>,
+    pub(crate) dispatched: Counter,
+    pub(crate) failed: Counter,
 }
 
 impl Sweeper {
@@ -76,7 +78,7 @@ impl Sweeper {
                 limit,
                 look_again_in: self.config.dispatch_again_after,
                 look_at_suspects_in: LOOK_AT_SUSPECTS_IN,
-                crash_limit: if faults::is_off(Protection::CrashLimit) { u32::MAX } else { self.config.crash_limit },
+                crash_limit: self.config.crash_limit,
             };
             let swept = self.store.sweep(&sweep).await?;
             for job in &swept.crashed {
@@ -93,10 +95,10 @@ impl Sweeper {
             let hints: Vec<_> = swept.ready.into_iter().map(hint).collect();
             if !hints.is_empty() {
                 let dispatched = self.queue.dispatch(&hints).await;
-                dispatched_total().increment((dispatched.queued + dispatched.waiting_already) as u64);
+                self.dispatched.increment((dispatched.queued + dispatched.waiting_already) as u64);
                 if dispatched.not_queued > 0 {
                     // They are looked at again later. More would not get through either.
-                    counter!("hookfast_dispatch_failed_total").increment(dispatched.not_queued as u64);
+                    self.failed.increment(dispatched.not_queued as u64);
                     return Ok(FIRST_BATCH);
                 }
             }
@@ -130,10 +132,6 @@ impl Sweeper {
             count(metrics);
         }
     }
-}
-
-fn dispatched_total() -> Counter {
-    counter!("hookfast_sweeper_dispatched_total")
 }
 
 pub(crate) fn hint(ready: Ready) -> Hint {

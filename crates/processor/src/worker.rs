@@ -172,8 +172,8 @@ impl Worker {
     /// crash or not at all.
     pub(crate) async fn run_alone(self: &Arc<Self>, event: EventId) {
         let everything = u32::try_from(self.shared.config.concurrency).unwrap_or(u32::MAX);
-        let alone = self.shared.running.acquire_many(everything).await.expect("the semaphore is never closed");
-        let place = Arc::clone(&self.on_board).acquire_owned().await.expect("the semaphore is never closed");
+        let alone = Arc::clone(&self.shared.running).acquire_many_owned(everything).await;
+        let alone = alone.expect("the semaphore is never closed");
         if self.shared.shutdown.is_cancelled() {
             return;
         }
@@ -191,9 +191,9 @@ impl Worker {
             let job = claimed.job.clone();
             let lost = self.shared.flight.take_off(job.clone(), claimed.token, None);
             let settlement = self.run_job(claimed, &lost).await;
-            self.end(&job, settlement, place).await;
+            // It stays alone until it is settled: the next one may take the process with it.
+            self.end(&job, settlement, alone).await;
         }
-        drop(alone);
     }
 
     /// Waits for a place to run in, of this handler and of the process. There is none after a shutdown.
