@@ -130,9 +130,8 @@ impl Gateway {
         let signals = Signals::listen()?;
         let metrics = install_metrics()?;
         config.ingest.connections = connections_within_limits(config.ingest.connections);
-        let missing = if self.role.receives() { Missing::MakeUp } else { Missing::Refuse };
         let development = match self.role.receives() {
-            true => supply_secrets(&mut config, missing).map_err(Exit::Failed)?,
+            true => supply_secrets(&mut config, Missing::MakeUp).map_err(Exit::Failed)?,
             false => None,
         };
         let admin_listener = bind(config.admin_listen, "admin").await?;

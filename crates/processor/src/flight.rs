@@ -31,7 +31,10 @@ impl Flight {
     pub(crate) fn take_off(&self, job: JobId, token: Token, delivery: Option<Arc<Delivery>>) -> CancellationToken {
         let lost = CancellationToken::new();
         let held = Held { token, delivery, lost: lost.clone(), since: Instant::now(), until: None };
-        self.lock().insert(job, held);
+        // If our own lease ended and the job came back to us, the run before has lost it.
+        if let Some(before) = self.lock().insert(job, held) {
+            before.lost.cancel();
+        }
         lost
     }
 
@@ -42,9 +45,10 @@ impl Flight {
         }
     }
 
-    /// Lets go of a job.
-    pub(crate) fn land(&self, job: &JobId) -> Option<Held> {
-        self.lock().remove(job)
+    /// Lets go of a job, unless it is another run's by now.
+    pub(crate) fn land(&self, job: &JobId, token: Token) -> Option<Held> {
+        let mut jobs = self.lock();
+        if jobs.get(job)?.token == token { jobs.remove(job) } else { None }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, Held>> {
@@ -88,5 +92,25 @@ impl Flight {
             tracing::warn!(event_id = %job.event, handler = %job.handler, "the lease was lost; the run is broken off");
             held.lost.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hookfast_webhook::{EventId, HandlerName};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_lost_its_job_does_not_let_go_of_it_for_the_next_one() {
+        let flight = Flight::default();
+        let job = JobId { event: EventId::new(), handler: HandlerName::new("ledger").expect("a name") };
+        let [first, second] = [Token(Uuid::from_u128(1)), Token(Uuid::from_u128(2))];
+        let first_lost = flight.take_off(job.clone(), first, None);
+        let second_lost = flight.take_off(job.clone(), second, None);
+        assert!(first_lost.is_cancelled() && !second_lost.is_cancelled());
+        assert!(flight.land(&job, first).is_none(), "it is the second run's");
+        assert!(flight.land(&job, second).is_some_and(|held| held.token == second));
     }
 }

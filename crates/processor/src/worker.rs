@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hookfast_queue::{Delivery, Queue};
 use hookfast_store::{Claim, Claimed, JobId, Outcome, Settlement, Store, Token};
-use hookfast_webhook::{EventId, Failure, FailureKind, HandlerName, Next};
+use hookfast_webhook::{EventId, Failure, FailureKind, HandlerName, Next, RetryPolicy};
 use metrics::gauge;
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
@@ -161,7 +161,7 @@ impl Worker {
                 Some(turn) => {
                     let settlement = worker.run_job(claimed, &lost).await;
                     drop(turn);
-                    worker.end(&job, settlement, place).await;
+                    worker.end(&job, token, settlement, place).await;
                 }
                 None => worker.hand_back(job, token).await,
             }
@@ -188,11 +188,11 @@ impl Worker {
         // Somebody else may have been faster.
         if let Some(claimed) = claimed {
             faults::pass(Point::AfterClaim);
-            let job = claimed.job.clone();
-            let lost = self.shared.flight.take_off(job.clone(), claimed.token, None);
+            let (job, token) = (claimed.job.clone(), claimed.token);
+            let lost = self.shared.flight.take_off(job.clone(), token, None);
             let settlement = self.run_job(claimed, &lost).await;
             // It stays alone until it is settled: the next one may take the process with it.
-            self.end(&job, settlement, alone).await;
+            self.end(&job, token, settlement, alone).await;
         }
     }
 
@@ -228,7 +228,7 @@ impl Worker {
                 return None;
             }
         };
-        let outcome = self.judge(attempt, handled, &effects);
+        let outcome = judge(&self.config.retry, attempt, handled, effects.pipeline_fault());
         log_failure(&job, attempt, &outcome);
         let duration = start.elapsed();
         let worker = Arc::clone(&self.shared.name);
@@ -266,21 +266,8 @@ impl Worker {
         }
     }
 
-    /// What a run comes to.
-    fn judge(&self, attempt: u32, handled: Handled, effects: &Effects) -> Outcome {
-        let Err(failure) = handled else { return Outcome::Succeeded };
-        if let Some(message) = effects.pipeline_fault() {
-            return Outcome::Interrupted { message, retry_in: AFTER_A_PIPELINE_FAULT };
-        }
-        let Failure { kind, ref message, .. } = failure;
-        match self.config.retry.after(attempt, &failure, fastrand::f64()) {
-            Next::RetryIn(retry_in) => Outcome::Failed { kind, message: message.clone(), retry_in },
-            Next::GiveUp => Outcome::Dead { kind, message: message.clone() },
-        }
-    }
-
-    async fn end(&self, job: &JobId, settlement: Option<Settlement>, place: OwnedSemaphorePermit) {
-        let delivery = self.shared.flight.land(job).and_then(|held| held.delivery);
+    async fn end(&self, job: &JobId, token: Token, settlement: Option<Settlement>, place: OwnedSemaphorePermit) {
+        let delivery = self.shared.flight.land(job, token).and_then(|held| held.delivery);
         if let Some(settlement) = settlement {
             // The settler outlives all jobs.
             let _ = self.shared.ended.send(Ended { settlement, delivery, place }).await;
@@ -289,7 +276,7 @@ impl Worker {
 
     /// Gives back a job that was not begun; another worker can have it at once.
     async fn hand_back(&self, job: JobId, token: Token) {
-        let held = self.shared.flight.land(&job);
+        let held = self.shared.flight.land(&job, token);
         if let Err(error) = self.shared.store.hand_back(&[(job, token)]).await {
             tracing::warn!(%error, "a job could not be handed back; it is run when its lease has ended");
         }
@@ -309,6 +296,20 @@ impl Worker {
     }
 }
 
+/// What a run comes to.
+fn judge(retry: &RetryPolicy, attempt: u32, handled: Handled, pipeline_fault: Option<String>) -> Outcome {
+    // Also if the handler made light of it: an effect that it meant to have may be missing.
+    if let Some(message) = pipeline_fault {
+        return Outcome::Interrupted { message, retry_in: AFTER_A_PIPELINE_FAULT };
+    }
+    let Err(failure) = handled else { return Outcome::Succeeded };
+    let Failure { kind, ref message, .. } = failure;
+    match retry.after(attempt, &failure, fastrand::f64()) {
+        Next::RetryIn(retry_in) => Outcome::Failed { kind, message: message.clone(), retry_in },
+        Next::GiveUp => Outcome::Dead { kind, message: message.clone() },
+    }
+}
+
 fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
     let JobId { event, handler } = job;
     match outcome {
@@ -322,5 +323,20 @@ fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
         Outcome::Interrupted { message, .. } => {
             tracing::warn!(event_id = %event, %handler, "the store went away under a job, which will be run again: {message}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_our_store_has_spoilt_is_repeated_whatever_the_handler_made_of_it() {
+        let policy = RetryPolicy::default();
+        for handled in [Ok(()), Err(Failure::give_up("no"))] {
+            let outcome = judge(&policy, 1, handled, Some("the store went away".into()));
+            assert!(matches!(outcome, Outcome::Interrupted { .. }), "{outcome:?}");
+        }
+        assert_eq!(judge(&policy, 1, Ok(()), None), Outcome::Succeeded);
     }
 }
