@@ -11,6 +11,7 @@ mod gateway;
 mod nats;
 mod postgres;
 mod process;
+mod proxy;
 mod setup;
 mod stripe;
 
@@ -21,5 +22,6 @@ pub use gateway::Gateway;
 pub use nats::{NatsVersion, PrivateNats};
 pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
 pub use process::{Signal, signal};
+pub use proxy::{Link, Proxy};
 pub use setup::{Database, Setup};
 pub use stripe::{SECRET, post, sample, sample_at, signed};
