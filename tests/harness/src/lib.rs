@@ -13,6 +13,7 @@ mod load;
 mod nats;
 mod postgres;
 mod process;
+mod proxy;
 mod setup;
 mod stripe;
 
@@ -25,5 +26,6 @@ pub use load::{Ledger, Load, sample_key};
 pub use nats::{NatsVersion, PrivateNats};
 pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
 pub use process::{Signal, signal};
+pub use proxy::{Link, Proxy};
 pub use setup::{Database, Setup};
 pub use stripe::{SECRET, post, sample, sample_at, signed};
