@@ -9,5 +9,8 @@ mod machine;
 mod model;
 mod nats;
 mod poison;
+mod power;
 mod rig;
+mod sudden_ends;
+mod witness;
 mod zombies;
