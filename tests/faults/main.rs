@@ -11,6 +11,8 @@ mod nats;
 mod poison;
 mod power;
 mod rig;
+mod spool;
+mod spool_clients;
 mod sudden_ends;
 mod witness;
 mod zombies;

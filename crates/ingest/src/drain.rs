@@ -18,7 +18,7 @@ use crate::record::BatchLimits;
 use crate::spool::Spooling;
 
 /// How long to wait before the store is asked again: so long at first, and up to so long.
-const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// Draining must be faster than receiving, or it never ends. So its batches are larger.
 const TIMES_THE_BATCH: usize = 4;

@@ -160,3 +160,6 @@ impl Spooling {
         self.is_away.swap(is_away, Relaxed) != is_away
     }
 }
+
+#[cfg(test)]
+mod tests;
