@@ -135,7 +135,7 @@ impl Rig {
     }
 
     fn drain(&self) -> JoinHandle<()> {
-        let limits = BatchLimits { events: 1, bytes: 1_000_000 };
+        let limits = BatchLimits { events: 4, bytes: 1_000_000 };
         tokio::spawn(Drainer::new(Arc::clone(&self.spooling), None, limits, self.last_call.clone()).run())
     }
 
@@ -198,6 +198,39 @@ async fn what_waits_is_handed_on_in_order_and_then_the_store_is_used_again() {
     assert_eq!(rig.record("evt_direct").await.1.expect("recorded"), [Recorded::New]);
     rig.last_call.cancel();
     drainer.await.expect("it ends");
+}
+
+#[tokio::test]
+async fn under_steady_traffic_spooling_ends_all_the_same() {
+    let rig = Arc::new(Rig::new(Mood::Away).await);
+    rig.spool("evt_first").await;
+    let traffic: Vec<_> = (0..4)
+        .map(|client| {
+            let rig = Arc::clone(&rig);
+            tokio::spawn(async move {
+                for number in 0.. {
+                    let (id, recorded) = rig.record(&format!("evt_{client}_{number}")).await;
+                    if recorded.expect("recorded") == [Recorded::New] {
+                        return (id, number);
+                    }
+                }
+                unreachable!("the loop has no end")
+            })
+        })
+        .collect();
+    rig.store.set(Mood::Well);
+    let _drainer = rig.drain();
+    let mut spooled = 1;
+    for client in traffic {
+        let (id, number) = client.await.expect("no panic");
+        assert!(rig.store.recorded().contains(&(id, "directly")));
+        spooled += number;
+    }
+    let from_the_spool = rig.store.recorded().iter().filter(|(_, how)| *how == "from the spool").count();
+    assert_eq!((from_the_spool, rig.left().await), (spooled, 0));
+    let last_spooled = rig.store.recorded().iter().rposition(|(_, how)| *how == "from the spool");
+    let first_direct = rig.store.recorded().iter().position(|(_, how)| *how == "directly");
+    assert!(last_spooled < first_direct, "nobody passes those who wait");
 }
 
 #[tokio::test]
