@@ -25,7 +25,6 @@ mod crash;
 mod database;
 mod development;
 mod duplicates;
-mod load;
 mod overload;
 mod providers;
 mod receive;
@@ -35,6 +34,7 @@ mod sdk;
 mod shutdown;
 mod simulate;
 mod slow;
+mod spool;
 mod start;
 mod verify;
 

@@ -6,20 +6,26 @@
 
 mod client;
 mod database;
+mod disk;
 mod ended;
 mod gateway;
+mod load;
 mod nats;
 mod postgres;
 mod process;
+mod proxy;
 mod setup;
 mod stripe;
 
 pub use client::{Answer, Client, eventually, eventually_within};
 pub use database::Hold;
+pub use disk::Disk;
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
+pub use load::{Ledger, Load, sample_key};
 pub use nats::{NatsVersion, PrivateNats};
 pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
 pub use process::{Signal, signal};
+pub use proxy::{Link, Proxy};
 pub use setup::{Database, Setup};
 pub use stripe::{SECRET, post, sample, sample_at, signed};

@@ -11,32 +11,39 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::process::{children, try_signal};
-use crate::{Signal, signal};
+use crate::{Disk, Signal, eventually_within, signal};
 
 /// The shared private server that `tests/run` starts, as a URL without a database.
 const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
 
-/// A running server.
+/// A server, which may be down.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    server: Child,
+    server: Option<Child>,
     port: u16,
-    _folder: TempDir,
+    settings: Vec<String>,
+    owner: Owner,
+    /// For its log, and for its data if they are not on a disk of their own.
+    folder: TempDir,
+    data: PathBuf,
 }
 
 impl PrivatePostgres {
     /// Starts a server with `settings` such as `fsync=off` on top of the usual ones.
     pub fn start(settings: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("hookfast-postgres-").tempdir().expect("a temporary folder");
-        let owner = Owner::choose(folder.path());
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        owner.give(folder.path());
-        let data = folder.path().join("data");
-        initialise(&owner, &data);
-        // Between asking for a free port and using it, somebody else may have taken it.
-        let started = (0..5).find_map(|_| try_start(&owner, folder.path(), settings));
-        let (server, port) = started.unwrap_or_else(|| panic!("postgres does not start: {}", log(folder.path())));
-        Self { server, port, _folder: folder }
+        let mut server = Self::new(settings, None);
+        server.initialise();
+        server.start_somewhere();
+        server
+    }
+
+    /// The same with its data on a disk, where they are safe before this returns.
+    pub fn start_on(disk: &Disk, settings: &[&str]) -> Self {
+        let mut server = Self::new(settings, Some(disk));
+        server.initialise();
+        server.start_somewhere();
+        disk.flush();
+        server
     }
 
     /// The server's URL, without a database.
@@ -49,14 +56,89 @@ impl PrivatePostgres {
         new_database(&self.url())
     }
 
+    /// Kills the server with all its processes; what it stored stays.
+    pub fn kill(&mut self) {
+        let frozen = self.freeze();
+        for process in &frozen.processes {
+            try_signal(*process, Signal::Kill);
+        }
+        drop(frozen);
+        self.server.take().expect("the server runs").wait().unwrap();
+    }
+
+    /// Starts it with what it stored before, on the same port, after killing it if it runs.
+    pub fn restart(&mut self) {
+        if self.server.is_some() {
+            self.kill();
+        }
+        // It refuses as long as one of its killed processes is not quite gone.
+        eventually_within(Duration::from_secs(60), "postgres starts again", || self.launch());
+    }
+
     /// Makes the server and all its processes stand still until the guard is dropped: connections stay
     /// open, and nothing answers.
     pub fn freeze(&self) -> Frozen {
-        let mut processes = vec![self.server.id()];
+        let server = self.server.as_ref().expect("the server runs");
+        let mut processes = vec![server.id()];
         // The parent first, so that it starts no more of them. Some may end of themselves in this moment.
-        signal(&self.server, Signal::Stop);
-        processes.extend(children(self.server.id()).into_iter().filter(|child| try_signal(*child, Signal::Stop)));
+        signal(server, Signal::Stop);
+        processes.extend(children(server.id()).into_iter().filter(|child| try_signal(*child, Signal::Stop)));
         Frozen { processes }
+    }
+
+    fn new(settings: &[&str], disk: Option<&Disk>) -> Self {
+        let folder = tempfile::Builder::new().prefix("hookfast-postgres-").tempdir().expect("a temporary folder");
+        let owner = Owner::choose(folder.path());
+        owner.give(folder.path());
+        let data = disk.map_or_else(|| folder.path().into(), Disk::path).join("data");
+        fs::create_dir(&data).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
+        owner.give(&data);
+        let settings = settings.iter().map(ToString::to_string).collect();
+        Self { server: None, port: 0, settings, owner, folder, data }
+    }
+
+    fn initialise(&self) {
+        let mut initdb = self.owner.command("initdb");
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
+        let output = initdb.arg(&self.data).output().expect("initdb runs");
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn start_somewhere(&mut self) {
+        // Between asking for a free port and using it, somebody else may have taken it.
+        let started = (0..5).any(|_| {
+            self.port = free_port();
+            self.launch()
+        });
+        assert!(started, "postgres does not start: {}", self.log());
+    }
+
+    /// Starts the server and waits until it answers; says whether it does.
+    fn launch(&mut self) -> bool {
+        let mut command = self.owner.command("postgres");
+        command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&self.data);
+        command.args(self.settings.iter().flat_map(|setting| ["-c", setting]));
+        let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
+        let start = Instant::now();
+        while let Ok(None) = server.try_wait() {
+            let Err(problem) = psql(&self.url(), "SELECT 1") else {
+                self.server = Some(server);
+                return true;
+            };
+            if start.elapsed() > Duration::from_secs(20) {
+                eprintln!("the private Postgres does not answer: {problem}");
+                signal(&server, Signal::Kill);
+                let _ = server.wait();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }
 
@@ -76,37 +158,12 @@ impl Drop for Frozen {
 
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
-        // Interrupt is Postgres' fast shutdown.
-        signal(&self.server, Signal::Interrupt);
-        let _ = self.server.wait();
-    }
-}
-
-fn try_start(owner: &Owner, folder: &Path, settings: &[&str]) -> Option<(Child, u16)> {
-    let (port, data) = (free_port(), folder.join("data"));
-    let mut command = owner.command("postgres");
-    command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&data);
-    for setting in settings {
-        command.args(["-c", setting]);
-    }
-    let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
-    let url = format!("postgres://postgres@127.0.0.1:{port}");
-    let start = Instant::now();
-    while let Ok(None) = server.try_wait() {
-        let Err(problem) = psql(&url, "SELECT 1") else { return Some((server, port)) };
-        if start.elapsed() > Duration::from_secs(20) {
-            eprintln!("the private Postgres does not answer: {problem}");
-            signal(&server, Signal::Kill);
+        if let Some(mut server) = self.server.take() {
+            // Interrupt is Postgres' fast shutdown.
+            signal(&server, Signal::Interrupt);
             let _ = server.wait();
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
-    None
-}
-
-fn log(folder: &Path) -> String {
-    fs::read_to_string(folder.join("log")).unwrap_or_default()
 }
 
 /// The URL of a new, empty database on the shared server.
@@ -146,16 +203,6 @@ fn psql(server: &str, sql: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-fn initialise(owner: &Owner, data: &Path) {
-    let output = owner
-        .command("initdb")
-        .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
-        .arg(data)
-        .output()
-        .expect("initdb runs");
-    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Debian keeps the server's programs off the PATH; `tests/run` says where they are.
 pub(crate) fn program(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os("PG_BINDIR") {
@@ -176,6 +223,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Who runs the server: Postgres refuses to be root.
+#[derive(Debug)]
 enum Owner {
     Ourselves,
     Other { uid: u32, gid: u32 },

@@ -9,6 +9,7 @@ mod open;
 mod operate;
 mod record;
 mod rows;
+mod spool;
 mod sweep;
 mod work;
 mod writes;
@@ -22,6 +23,8 @@ use sqlx::Transaction;
 use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
+
+pub use spool::Spool;
 
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,

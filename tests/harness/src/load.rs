@@ -6,53 +6,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use hookfast_harness::{Answer, Client, Gateway, eventually, sample};
+use crate::{Answer, Client, Gateway, eventually, sample};
 
 /// Clients at work.
-pub(crate) struct Load {
+#[derive(Debug)]
+pub struct Load {
     stop: Arc<AtomicBool>,
     promises: Arc<AtomicUsize>,
     clients: Vec<JoinHandle<Ledger>>,
 }
 
 /// What became of the events that were sent.
-#[derive(Default)]
-pub(crate) struct Ledger {
+#[derive(Debug, Default)]
+pub struct Ledger {
     /// The keys of those that were answered 2xx.
-    pub(crate) promised: BTreeSet<String>,
+    pub promised: BTreeSet<String>,
     /// Those among them whose client had been refused before.
-    pub(crate) promised_after_refusal: Vec<String>,
+    pub promised_after_refusal: Vec<String>,
     /// All other answers.
-    pub(crate) others: Vec<Answer>,
+    pub others: Vec<Answer>,
 }
 
 impl Load {
     /// Starts so many clients. Every event is another one.
-    pub(crate) fn start(address: SocketAddr, clients: u64) -> Self {
+    pub fn start(address: SocketAddr, clients: u64) -> Self {
+        Self::start_at(address, clients, 0)
+    }
+
+    /// The same with other events: each client begins so much later in its own row of a million.
+    pub fn start_at(address: SocketAddr, clients: u64, first: u64) -> Self {
         let (stop, promises) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let clients = (0..clients)
             .map(|client| {
                 let (stop, promises) = (Arc::clone(&stop), Arc::clone(&promises));
-                std::thread::spawn(move || send_until(&stop, &promises, address, client * 1_000_000))
+                std::thread::spawn(move || send_until(&stop, &promises, address, client * 1_000_000 + first))
             })
             .collect();
         Self { stop, promises, clients }
     }
 
     /// Waits until so many events are promised.
-    pub(crate) fn wait_for_promises(&self, count: usize) {
+    pub fn wait_for_promises(&self, count: usize) {
         eventually("clients get answers", || self.promises.load(Ordering::Relaxed) >= count);
     }
 
     /// Stops the clients after the request each is at.
-    pub(crate) fn end(self) -> Ledger {
+    pub fn end(self) -> Ledger {
         self.stop.store(true, Ordering::Relaxed);
         let mut whole = Ledger::default();
         for client in self.clients {
-            let ledger = client.join().expect("a client ends well");
-            whole.promised.extend(ledger.promised);
-            whole.promised_after_refusal.extend(ledger.promised_after_refusal);
-            whole.others.extend(ledger.others);
+            whole.add(client.join().expect("a client ends well"));
         }
         whole
     }
@@ -73,14 +76,14 @@ fn send_until(stop: &AtomicBool, promises: &AtomicUsize, address: SocketAddr, fi
         if answer.status == 200 {
             promises.fetch_add(1, Ordering::Relaxed);
         }
-        ledger.note(key(serial), answer);
+        ledger.note(sample_key(serial), answer);
         connection = Some(client);
     }
     ledger
 }
 
 /// The dedupe key of a sample.
-pub(crate) fn key(serial: u64) -> String {
+pub fn sample_key(serial: u64) -> String {
     format!("evt_sample_{serial}")
 }
 
@@ -96,13 +99,25 @@ impl Ledger {
         self.promised.insert(key);
     }
 
+    /// Adds what another client was told.
+    pub fn add(&mut self, other: Self) {
+        self.promised.extend(other.promised);
+        self.promised_after_refusal.extend(other.promised_after_refusal);
+        self.others.extend(other.others);
+    }
+
     /// Every promise is kept: the event is there, once, with its job.
-    pub(crate) fn assert_kept(&self, gateway: &Gateway) {
+    pub fn assert_kept(&self, gateway: &Gateway) {
+        let lost = self.lost(gateway);
+        assert!(lost.is_empty(), "{} of {} promised events are lost: {lost:?}", lost.len(), self.promised.len());
+    }
+
+    /// What was promised and is not there. Whatever is there must be there once, with its job.
+    pub fn lost(&self, gateway: &Gateway) -> Vec<String> {
         let events = gateway.events();
         assert!(events.iter().all(|event| event.jobs == 1), "every event has its job");
         let keys: BTreeSet<_> = events.iter().map(|event| event.dedupe_key.clone()).collect();
         assert_eq!(keys.len(), events.len(), "every event is there once");
-        let lost: Vec<_> = self.promised.difference(&keys).collect();
-        assert!(lost.is_empty(), "{} of {} promised events are lost: {lost:?}", lost.len(), self.promised.len());
+        self.promised.difference(&keys).cloned().collect()
     }
 }
