@@ -66,6 +66,7 @@ the end of its job, of those jobs.";
             eprintln!("mixed: {}, what it can receive", setup.name());
             let capacity = capacity(setup, options)?;
             let first = at_rate(setup, Load::HalfOfReceiving, capacity / 2.0, options)?;
+            anyhow::ensure!(first.handled_per_second > 0.0, "{}: nothing was handled", setup.name());
             let second = at_rate(setup, Load::HalfOfWorking, first.handled_per_second / 2.0, options)?;
             rows.extend([first, second]);
         }

@@ -1,6 +1,5 @@
 //! What can be asked for.
 
-use clap::builder::ArgPredicate::IsPresent;
 use clap::{Args, Parser, ValueEnum};
 
 use crate::requests::Ids;
@@ -61,16 +60,16 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Ids::Stripe)]
     pub(crate) ids: Ids,
     /// How long a set-up is measured in each round
-    #[arg(long, default_value_t = 4, default_value_if("quick", IsPresent, "1"), value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 4, default_value_if("quick", "true", "1"), value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: u64,
     /// How often each set-up has its turn
-    #[arg(long, default_value_t = 3, default_value_if("quick", IsPresent, "1"), value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"), value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rounds: u64,
     /// Jobs that each set-up has to do in each round of `process`; SQLite a quarter of them
-    #[arg(long, default_value_t = 20_000, default_value_if("quick", IsPresent, "1000"), value_parser = at_least_one)]
+    #[arg(long, default_value_t = 20_000, default_value_if("quick", "true", "1000"), value_parser = at_least_one)]
     pub(crate) jobs: usize,
     /// How many events are stored in the largest database of `stored`: 10000000 takes half an hour more, and 15 GB of disk
-    #[arg(long, default_value_t = 1_000_000, default_value_if("quick", IsPresent, "10000"))]
+    #[arg(long, default_value_t = 1_000_000, default_value_if("quick", "true", "10000"))]
     pub(crate) stored: u64,
     /// `ingest` and `process`: measure only the set-up of this name, and what it is compared with
     #[arg(long)]

@@ -46,7 +46,7 @@ pub(crate) struct Round {
     pub(crate) warm_up: Arc<Requests>,
     pub(crate) measured: Arc<Requests>,
     pub(crate) connections: usize,
-    pub(crate) time: Duration,
+    time: Duration,
 }
 
 impl Round {
