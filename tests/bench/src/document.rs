@@ -53,3 +53,6 @@ fn found<P: Part>(part: Option<&P>) -> Option<String> {
 fn tables<P: Part>(part: &P) -> String {
     part.tables().iter().map(|table| format!("\n{}", table.markdown())).collect()
 }
+
+#[cfg(test)]
+mod tests;

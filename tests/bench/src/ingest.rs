@@ -82,7 +82,9 @@ rounds. Beside each stands the floor at the same rate. A request that was answer
     }
 
     fn tables(&self) -> Vec<Table> {
-        vec![throughput_table(&self.throughput), latency_table(&self.latency)]
+        let mut disk = Table::new(&["disk", "median fsync ms"]);
+        disk.row(["where the databases are, between the rounds of latency".into(), fine(self.median_fsync_ms)]);
+        vec![throughput_table(&self.throughput), latency_table(&self.latency), disk]
     }
 }
 

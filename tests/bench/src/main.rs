@@ -35,7 +35,7 @@ use clap::Parser;
 use hookfast_harness::warm_up_shared_server;
 
 use crate::machine::Machine;
-use crate::options::Arguments;
+use crate::options::{Arguments, Output};
 use crate::report::Report;
 
 /// What a full run writes.
@@ -47,14 +47,14 @@ fn main() -> anyhow::Result<ExitCode> {
     eprintln!("warming up the Postgres server");
     warm_up_shared_server();
     let is_complete = report.measure(&arguments);
-    if arguments.is_everything() {
+    match arguments.output() {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Page => print!("{}", document::write(&report)),
+        Output::Summary => print!("{}", document::summary(&report)),
+    }
+    if arguments.writes_document() {
         std::fs::write(DOCUMENT, document::write(&report))?;
         eprintln!("wrote {DOCUMENT}");
-    }
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", document::summary(&report));
     }
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -8,23 +8,46 @@ use crate::requests::Ids;
 #[derive(Debug, Parser)]
 #[command(name = "tests/run bench")]
 pub(crate) struct Arguments {
-    /// What to measure; all of it without a name, and then docs/benchmarks.md is written
+    /// What to measure; all of it without a name, and then docs/benchmarks.md is written, unless it is a quick run
     parts: Vec<PartName>,
     /// Print everything as one JSON object
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
     #[command(flatten)]
     pub(crate) options: Options,
 }
 
 impl Arguments {
-    pub(crate) fn is_everything(&self) -> bool {
+    fn is_everything(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// Only numbers that mean something are kept.
+    pub(crate) fn writes_document(&self) -> bool {
+        self.is_everything() && !self.options.quick
+    }
+
+    pub(crate) fn output(&self) -> Output {
+        match (self.json, self.is_everything()) {
+            (true, _) => Output::Json,
+            (false, true) => Output::Page,
+            (false, false) => Output::Summary,
+        }
     }
 
     pub(crate) fn wants(&self, part: PartName) -> bool {
         self.is_everything() || self.parts.contains(&part)
     }
+}
+
+/// What is printed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Json,
+    /// What would be written.
+    Page,
+    /// What was measured.
+    Summary,
 }
 
 /// A part of the measurements.
@@ -102,11 +125,18 @@ mod tests {
 
     #[test]
     fn without_a_part_everything_is_wanted() {
-        assert!(parse("").is_everything());
+        assert!(parse("").wants(PartName::Ingest));
         assert!(parse("--quick").wants(PartName::Mixed));
-        let some = parse("ingest footprint --json");
-        assert!(!some.is_everything());
+        let some = parse("ingest footprint");
         assert!(some.wants(PartName::Ingest) && some.wants(PartName::Footprint) && !some.wants(PartName::Process));
+    }
+
+    #[test]
+    fn only_a_full_run_is_written_down() {
+        let written = ["", "--json", "--stored 10000000"];
+        let not_written = ["--quick", "ingest", "process --json"];
+        assert!(written.iter().all(|words| parse(words).writes_document()));
+        assert!(!not_written.iter().any(|words| parse(words).writes_document()));
     }
 
     #[test]
