@@ -37,6 +37,13 @@ impl Seen {
     pub(crate) fn per_second(&self) -> f64 {
         self.latencies.len() as f64 / self.elapsed.as_secs_f64()
     }
+
+    fn count(&mut self, answer: Answer, start: Instant) {
+        match answer {
+            Answer::Taken => self.latencies.push(micros(start.elapsed())),
+            Answer::Refused => self.refused += 1,
+        }
+    }
 }
 
 /// Sends one request after the other on each connection, for some time or until there are no more. A server that keeps
@@ -144,15 +151,6 @@ async fn when_due(
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(request) = requests.get(index) else { return Ok(seen) };
         seen.count(link.send(request).await?, pace.due(index));
-    }
-}
-
-impl Seen {
-    fn count(&mut self, answer: Answer, start: Instant) {
-        match answer {
-            Answer::Taken => self.latencies.push(micros(start.elapsed())),
-            Answer::Refused => self.refused += 1,
-        }
     }
 }
 
