@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::options::Options;
 use crate::report::Part;
 use crate::requests::Requests;
-use crate::server::{Gateway, Store};
+use crate::server::Store;
 use crate::table::{Table, fine, whole};
 use crate::turns::{Round, Subject, Turns};
 
@@ -83,9 +83,7 @@ within `answer_deadline`. Of the duplicates, every second request is one of 2,00
 impl Case {
     fn measure(&self, options: &Options) -> anyhow::Result<Vec<Row>> {
         let mut setups = vec![(None, Turns::of(Subject::Floor))];
-        for store in Store::ALL {
-            setups.push((Some(store), Turns::of(Subject::Gateway(Gateway::that_receives(store, "", "")?))));
-        }
+        setups.extend(Store::ALL.map(|store| (Some(store), Turns::of(Subject::on(store)))));
         for round in 1..=options.rounds {
             let sent = self.round(options)?;
             for (store, turns) in &mut setups {
@@ -94,19 +92,16 @@ impl Case {
             }
         }
         let floor = setups[0].1.per_second();
-        let row = |(store, turns): (Option<Store>, Turns)| {
-            turns.give_back_disk()?;
-            Ok(Row {
-                bodies: self.name,
-                store,
-                connections: self.connections.unwrap_or(options.connections),
-                per_second: turns.per_second(),
-                megabytes_per_second: turns.per_second() * self.body_bytes as f64 / 1e6,
-                ratio_to_floor: turns.per_second() / floor,
-                refused: turns.refused(),
-            })
+        let row = |(store, turns): (Option<Store>, Turns)| Row {
+            bodies: self.name,
+            store,
+            connections: self.connections.unwrap_or(options.connections),
+            per_second: turns.per_second(),
+            megabytes_per_second: turns.per_second() * self.body_bytes as f64 / 1e6,
+            ratio_to_floor: turns.per_second() / floor,
+            refused: turns.refused(),
         };
-        setups.into_iter().map(row).collect()
+        Ok(setups.into_iter().map(row).collect())
     }
 
     fn round(&self, options: &Options) -> anyhow::Result<Round> {

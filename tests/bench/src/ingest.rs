@@ -9,7 +9,7 @@ use crate::load;
 use crate::options::Options;
 use crate::report::Part;
 use crate::requests::Requests;
-use crate::server::{Gateway, Store};
+use crate::server::Store;
 use crate::statistics::{Percentiles, median};
 use crate::table::{Table, fine, whole};
 use crate::turns::{Round, Subject, Turns, WARM_UP_SECONDS};
@@ -59,8 +59,8 @@ impl Part for Ingest {
     const METHOD: &'static str = "\
 Stripe events, signed beforehand, each with a job for a handler that is paused; sent over loopback from the same machine.
 The floor is a server on the same HTTP stack that reads the body and does nothing with it. Throughput is a closed loop: each
-connection sends the next request when it has the answer; the median of the rounds, in which the set-ups take turns. \"One insert
-each\" is a gateway that commits every event by itself. CPU is the gateway's own, without the database server's.
+connection sends the next request when it has the answer; the median of the rounds, in which the set-ups take turns, each turn with
+an empty database and after a second for warming up. \"One insert each\" is a gateway that commits every event by itself. CPU is the gateway's own, without the database server's.
 
 Latency is an open loop: requests are due at a fixed rate, and the time counts from when a request was due, so that whoever
 waits behind a stall is counted. Requests are released every 0.1 ms, which is part of all latencies. Percentiles are over all
@@ -101,19 +101,17 @@ impl Ingest {
 
 fn setups(options: &Options) -> anyhow::Result<Vec<Setup>> {
     let mut setups = vec![Setup { name: "floor", store: None, turns: Turns::of(Subject::Floor) }];
-    let mut add = |name, store, gateway| {
-        setups.push(Setup { name, store, turns: Turns::of(Subject::Gateway(gateway)) });
-    };
+    let mut add = |name, store, subject| setups.push(Setup { name, store, turns: Turns::of(subject) });
     if options.wants("sqlite") {
-        add("SQLite", Some(Store::Sqlite), Gateway::that_receives(Store::Sqlite, "", "")?);
+        add("SQLite", Some(Store::Sqlite), Subject::on(Store::Sqlite));
     }
     if options.wants("postgres") {
-        add("Postgres", Some(Store::Postgres), Gateway::that_receives(Store::Postgres, "", "")?);
+        add("Postgres", Some(Store::Postgres), Subject::on(Store::Postgres));
     }
     if options.wants("postgres-one-insert") {
         // As many connections as a usual pool has, so that Postgres can group commits by itself.
-        let (ingest, store) = ("batch_events = 1\nanswer_deadline = \"5s\"", "parallel_batches = 16");
-        add("Postgres, one insert each", None, Gateway::that_receives(Store::Postgres, ingest, store)?);
+        let (ingest, store_lines) = ("batch_events = 1\nanswer_deadline = \"5s\"", "parallel_batches = 16");
+        add("Postgres, one insert each", None, Subject::Anew { store: Store::Postgres, ingest, store_lines });
     }
     anyhow::ensure!(setups.len() > 1, "there is no such set-up; there is: sqlite, postgres, postgres-one-insert");
     Ok(setups)
@@ -169,17 +167,18 @@ struct AtRate {
 
 impl AtRate {
     fn take(&mut self, subject: &Subject, options: &Options, per_second: f64) -> anyhow::Result<()> {
-        let server = subject.start()?;
+        let started = subject.start()?;
+        let address = started.server.address;
         let send = |seconds: u64| {
             let count = (per_second * seconds as f64) as usize;
             let requests: Arc<_> = Requests::sign(count.max(1), options.body_bytes, options.ids)?;
-            load::open(server.address, &requests, options.connections, per_second)
+            load::open(address, &requests, options.connections, per_second)
         };
         send(WARM_UP_SECONDS)?;
         let seen = send(options.seconds)?;
         self.latencies.extend(seen.latencies);
         self.refused += seen.refused;
-        subject.stop(server)
+        started.stop()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::graphile::{self, Workers};
 use crate::options::Options;
 use crate::report::Part;
 use crate::requests::Requests;
-use crate::server::{Gateway, Store};
+use crate::server::Store;
 use crate::statistics::median;
 use crate::table::{Table, fine, or_dash, whole};
 use crate::turns::{Round, Subject, Turns};
@@ -174,7 +174,7 @@ fn events(kind: Kind, options: &Options) -> anyhow::Result<Arc<Requests>> {
 
 /// Receiving as `ingest` measures it, with a job for each event.
 fn receive(options: &Options) -> anyhow::Result<f64> {
-    let mut turns = Turns::of(Subject::Gateway(Gateway::that_receives(Store::Postgres, "", "")?));
+    let mut turns = Turns::of(Subject::on(Store::Postgres));
     turns.take(&Round::sign(options, options.body_bytes)?)?;
     Ok(turns.per_second())
 }

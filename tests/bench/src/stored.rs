@@ -48,8 +48,8 @@ impl Part for Stored {
     const METHOD: &'static str = "\
 A closed loop as above, on databases that were filled by SQL: copies of one received event with a body of 256 bytes, each with
 its own id, key and time, its dedupe key and its job, but no attempts and no effects, which receiving does not touch. Either all
-jobs are done, or all of them wait and are due, and nobody works. The empty database is empty at its first turn. After filling, Postgres
-is vacuumed and both are checkpointed.";
+jobs are done, or all of them wait and are due, and nobody works. The empty database is a new one in each turn; in the others,
+what was received in a turn stays, its jobs done or waiting as the others. After filling, Postgres is vacuumed and both are checkpointed.";
 
     fn measure(options: &Options) -> anyhow::Result<Self> {
         let mut rows = Vec::new();
@@ -89,22 +89,37 @@ impl Stored {
     }
 }
 
-fn on(store: Store, options: &Options) -> anyhow::Result<Vec<Row>> {
-    let mut setups = Vec::new();
-    for content in contents(options.stored) {
-        eprintln!("stored, {}: {content:?}", store.name());
-        setups.push((content, Turns::of(Subject::Gateway(filled(store, content, options)?))));
+/// One of the databases.
+struct Setup {
+    content: Content,
+    /// None is a new one for each turn.
+    url: Option<String>,
+    turns: Turns,
+}
+
+impl Setup {
+    fn new(store: Store, content: Content, options: &Options) -> anyhow::Result<Self> {
+        if content.events == 0 {
+            return Ok(Self { content, url: None, turns: Turns::of(Subject::on(store)) });
+        }
+        let gateway = filled(store, content, options)?;
+        Ok(Self { content, url: Some(gateway.store_url.clone()), turns: Turns::of(Subject::Kept(gateway)) })
     }
-    for round in 1..=options.rounds {
-        let sent = Round::sign(options, options.body_bytes)?;
-        for (content, turns) in &mut setups {
-            eprintln!("stored, round {round} of {}: {}, {content:?}", options.rounds, store.name());
-            turns.take(&sent)?;
+
+    /// The next turn begins with the same, but for what was received.
+    fn take(&mut self, round: &Round) -> anyhow::Result<()> {
+        self.turns.take(round)?;
+        match (&self.url, self.content.jobs) {
+            (Some(url), Jobs::Done) => Database::open(url)?.finish_all(),
+            (Some(_), Jobs::Waiting) | (None, _) => Ok(()),
         }
     }
-    let empty = setups[0].1.per_second();
-    let row = |(content, turns): (Content, Turns)| {
-        turns.give_back_disk()?;
+
+    fn row(self, store: Store, empty: f64) -> anyhow::Result<Row> {
+        let Self { content, url, turns } = self;
+        if let Some(url) = url {
+            Database::open(&url)?.empty()?;
+        }
         Ok(Row {
             store,
             events: content.events,
@@ -113,8 +128,24 @@ fn on(store: Store, options: &Options) -> anyhow::Result<Vec<Row>> {
             ratio_to_empty: turns.per_second() / empty,
             refused: turns.refused(),
         })
-    };
-    setups.into_iter().map(row).collect()
+    }
+}
+
+fn on(store: Store, options: &Options) -> anyhow::Result<Vec<Row>> {
+    let mut setups = Vec::new();
+    for content in contents(options.stored) {
+        eprintln!("stored, {}: {content:?}", store.name());
+        setups.push(Setup::new(store, content, options)?);
+    }
+    for round in 1..=options.rounds {
+        let sent = Round::sign(options, options.body_bytes)?;
+        for setup in &mut setups {
+            eprintln!("stored, round {round} of {}: {}, {:?}", options.rounds, store.name(), setup.content);
+            setup.take(&sent)?;
+        }
+    }
+    let empty = setups[0].turns.per_second();
+    setups.into_iter().map(|setup| setup.row(store, empty)).collect()
 }
 
 /// Nothing, a million if that is not too much, as many as were asked for; and a backlog.
@@ -136,9 +167,7 @@ fn filled(store: Store, content: Content, options: &Options) -> anyhow::Result<G
     let seen = load::closed(server.address, &first, 1, Duration::from_secs(60), false)?;
     anyhow::ensure!(seen.latencies.len() == 1, "the first event was refused");
     server.shut_down()?;
-    if content.events > 0 {
-        Database::open(&gateway.store_url)?.fill(content.events, content.jobs, options.ids)?;
-    }
+    Database::open(&gateway.store_url)?.fill(content.events, content.jobs, options.ids)?;
     Ok(gateway)
 }
 

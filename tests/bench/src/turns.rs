@@ -7,7 +7,7 @@ use crate::database::Database;
 use crate::load::{self, Seen};
 use crate::options::Options;
 use crate::requests::Requests;
-use crate::server::{Gateway, Server};
+use crate::server::{Gateway, Server, Store};
 use crate::statistics::{Percentiles, median};
 
 /// How long a server is warmed up before each turn: caches, connections, the first pages of the files.
@@ -15,29 +15,69 @@ pub(crate) const WARM_UP_SECONDS: u64 = 1;
 
 /// Who has turns.
 pub(crate) enum Subject {
+    /// The server that only reads the body.
     Floor,
-    Gateway(Gateway),
+    /// A gateway that receives, with a new and empty database for each turn.
+    Anew {
+        store: Store,
+        /// Further lines of its configuration.
+        ingest: &'static str,
+        store_lines: &'static str,
+    },
+    /// One that keeps its database.
+    Kept(Gateway),
 }
 
 impl Subject {
+    /// The usual gateway.
+    pub(crate) fn on(store: Store) -> Self {
+        Self::Anew { store, ingest: "", store_lines: "" }
+    }
+
     /// Only whoever has a turn is running, so that nobody is disturbed by what others do in the background.
-    pub(crate) fn start(&self) -> anyhow::Result<Server> {
-        match self {
-            Self::Floor => Server::floor(),
-            Self::Gateway(gateway) => gateway.start("serve", &[]),
-        }
+    pub(crate) fn start(&self) -> anyhow::Result<Started> {
+        let started = |gateway: &Gateway| gateway.start("serve", &[]);
+        Ok(match self {
+            Self::Floor => Started { server: Server::floor()?, database: After::Nothing },
+            Self::Anew { store, ingest, store_lines } => {
+                let gateway = Gateway::that_receives(*store, ingest, store_lines)?;
+                Started { server: started(&gateway)?, database: After::Empty(gateway.store_url) }
+            }
+            Self::Kept(gateway) => Started { server: started(gateway)?, database: After::Keep },
+        })
     }
 
-    /// A gateway is left to finish, so that its next turn does not begin with a recovery.
-    pub(crate) fn stop(&self, server: Server) -> anyhow::Result<()> {
-        if !self.is_floor() {
-            server.shut_down()?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn is_floor(&self) -> bool {
+    fn is_floor(&self) -> bool {
         matches!(self, Self::Floor)
+    }
+}
+
+/// Somebody who has a turn.
+pub(crate) struct Started {
+    pub(crate) server: Server,
+    database: After,
+}
+
+/// What becomes of a database after the turn.
+enum After {
+    Nothing,
+    Keep,
+    /// Databases on Postgres are there until the server ends.
+    Empty(String),
+}
+
+impl Started {
+    /// A gateway is left to finish, so that its next turn does not begin with a recovery.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        match self.database {
+            After::Nothing => Ok(()),
+            After::Keep => self.server.shut_down(),
+            After::Empty(url) => {
+                self.server.shut_down()?;
+                // SQLite's file went with the server.
+                if url.starts_with("sqlite:") { Ok(()) } else { Database::open(&url)?.empty() }
+            }
+        }
     }
 }
 
@@ -75,7 +115,8 @@ impl Turns {
     }
 
     pub(crate) fn take(&mut self, round: &Round) -> anyhow::Result<()> {
-        let server = self.subject.start()?;
+        let started = self.subject.start()?;
+        let server = &started.server;
         let send = |requests: &Arc<Requests>, time| {
             load::closed(server.address, requests, round.connections, time, self.subject.is_floor())
         };
@@ -87,15 +128,7 @@ impl Turns {
         let Seen { latencies, refused, .. } = seen;
         self.latencies.extend(latencies);
         self.refused += refused;
-        self.subject.stop(server)
-    }
-
-    /// When it has had its last turn: databases on Postgres are kept until the server ends.
-    pub(crate) fn give_back_disk(&self) -> anyhow::Result<()> {
-        match &self.subject {
-            Subject::Gateway(gateway) => Database::open(&gateway.store_url)?.empty(),
-            Subject::Floor => Ok(()),
-        }
+        started.stop()
     }
 
     /// The median of the turns.
