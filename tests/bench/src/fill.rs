@@ -10,7 +10,7 @@ const CHUNK: u64 = 100_000;
 
 /// What became of the jobs of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum Fate {
     /// Done.
     Done,
     /// Nobody has looked at them: they wait, and are due.
@@ -71,7 +71,7 @@ WHERE id BETWEEN unhex(printf('%012x', 1600000000000 + $1)) AND unhex(printf('%0
 
 impl Database {
     /// Adds so many events. There must be one already, which is copied, and nobody else at work.
-    pub(crate) fn fill(&mut self, count: u64, jobs: Stored, ids: Ids) -> anyhow::Result<()> {
+    pub(crate) fn fill(&mut self, count: u64, jobs: Fate, ids: Ids) -> anyhow::Result<()> {
         on_either!(&mut *self,
             postgres(_link) => Ok(()),
             // If the machine fails now, it is measured anew anyway.
@@ -79,7 +79,7 @@ impl Database {
         )?;
         for start in (0..count).step_by(usize::try_from(CHUNK)?) {
             let end = (start + CHUNK).min(count);
-            self.fill_chunk(i64::try_from(start)?, i64::try_from(end)? - 1, jobs == Stored::Done, ids == Ids::Random)?;
+            self.fill_chunk(i64::try_from(start)?, i64::try_from(end)? - 1, jobs == Fate::Done, ids == Ids::Random)?;
             eprintln!("filling: {end} of {count} events");
         }
         self.settle_down()

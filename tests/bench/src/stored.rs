@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::database::Database;
-use crate::fill::Stored as Jobs;
+use crate::fill::Fate;
 use crate::load;
 use crate::options::Options;
 use crate::report::Part;
@@ -40,7 +40,7 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Content {
     events: u64,
-    jobs: Jobs,
+    jobs: Fate,
 }
 
 impl Part for Stored {
@@ -110,8 +110,8 @@ impl Setup {
     fn take(&mut self, round: &Round) -> anyhow::Result<()> {
         self.turns.take(round)?;
         match (&self.url, self.content.jobs) {
-            (Some(url), Jobs::Done) => Database::open(url)?.finish_all(),
-            (Some(_), Jobs::Waiting) | (None, _) => Ok(()),
+            (Some(url), Fate::Done) => Database::open(url)?.finish_all(),
+            (Some(_), Fate::Waiting) | (None, _) => Ok(()),
         }
     }
 
@@ -123,7 +123,7 @@ impl Setup {
         Ok(Row {
             store,
             events: content.events,
-            jobs_waiting: if content.jobs == Jobs::Waiting { content.events } else { 0 },
+            jobs_waiting: if content.jobs == Fate::Waiting { content.events } else { 0 },
             per_second: turns.per_second(),
             ratio_to_empty: turns.per_second() / empty,
             refused: turns.refused(),
@@ -152,9 +152,9 @@ fn on(store: Store, options: &Options) -> anyhow::Result<Vec<Row>> {
 fn contents(most: u64) -> Vec<Content> {
     let mut sizes = vec![0, BACKLOG.min(most), most];
     sizes.dedup();
-    let mut contents: Vec<_> = sizes.into_iter().map(|events| Content { events, jobs: Jobs::Done }).collect();
+    let mut contents: Vec<_> = sizes.into_iter().map(|events| Content { events, jobs: Fate::Done }).collect();
     if most > 0 {
-        contents.push(Content { events: BACKLOG.min(most), jobs: Jobs::Waiting });
+        contents.push(Content { events: BACKLOG.min(most), jobs: Fate::Waiting });
     }
     contents
 }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn ten_million_are_compared_with_none_and_with_one_million() {
         let of = |most| contents(most).into_iter().map(|content| (content.events, content.jobs)).collect::<Vec<_>>();
-        let (million, done, waiting) = (1_000_000, Jobs::Done, Jobs::Waiting);
+        let (million, done, waiting) = (1_000_000, Fate::Done, Fate::Waiting);
         assert_eq!(of(10 * million), [(0, done), (million, done), (10 * million, done), (million, waiting)]);
         assert_eq!(of(million), [(0, done), (million, done), (million, waiting)]);
         assert_eq!(of(5000), [(0, done), (5000, done), (5000, waiting)]);
