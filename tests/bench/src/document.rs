@@ -1,7 +1,9 @@
 //! `docs/benchmarks.md`.
 
+use serde::Serialize;
+
 use crate::report::{Part, Report};
-use crate::targets;
+use crate::targets::{self, Target};
 
 const START: &str = "\
 # Benchmarks
@@ -24,6 +26,17 @@ pub(crate) fn write(report: &Report) -> String {
         section(report.footprint.as_ref()),
     ]
     .concat()
+}
+
+/// Everything for programs.
+pub(crate) fn json(report: &Report) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Everything<'a> {
+        #[serde(flatten)]
+        report: &'a Report,
+        targets: Vec<Target>,
+    }
+    serde_json::to_string_pretty(&Everything { report, targets: targets::all(report) })
 }
 
 /// What was measured, for whoever waits for it.

@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
     warm_up_shared_server();
     let is_complete = report.measure(&arguments);
     match arguments.output() {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Json => println!("{}", document::json(&report)?),
         Output::Page => print!("{}", document::write(&report)),
         Output::Summary => print!("{}", document::summary(&report)),
     }

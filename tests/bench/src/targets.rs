@@ -1,5 +1,7 @@
 //! What we want to reach, and whether we do.
 
+use serde::Serialize;
+
 use crate::report::Report;
 use crate::server::Store;
 use crate::stored::BACKLOG;
@@ -9,11 +11,19 @@ use crate::workplace::Kind;
 const TEN_MILLION: u64 = 10_000_000;
 
 /// One target, and what was measured if it was.
-struct Target {
+#[derive(Debug, Serialize)]
+pub(crate) struct Target {
     what: String,
-    bound: Bound,
+    wanted: String,
     measured: Option<f64>,
     unit: &'static str,
+    verdict: &'static str,
+}
+
+impl Target {
+    fn new(what: String, bound: Bound, measured: Option<f64>, unit: &'static str) -> Self {
+        Self { what, wanted: bound.describe(unit), measured, unit, verdict: bound.verdict(measured) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -45,24 +55,22 @@ impl Bound {
 
 pub(crate) fn table(report: &Report) -> Table {
     let mut table = Table::new(&["target", "wanted", "measured", "verdict"]);
-    for Target { what, bound, measured, unit } in targets(report) {
+    for Target { what, wanted, measured, unit, verdict } in all(report) {
         let value = measured.map_or(NOT_MEASURED.into(), |value| format!("{}{unit}", fine(value)));
-        table.row([what, bound.describe(unit), value, bound.verdict(measured).into()]);
+        table.row([what, wanted, value, verdict.into()]);
     }
     table
 }
 
-fn targets(report: &Report) -> Vec<Target> {
+pub(crate) fn all(report: &Report) -> Vec<Target> {
     let all = [receiving(report), answering(report), with_much_stored(report), footprint(report), working(report)];
     all.into_iter().flatten().collect()
 }
 
 fn receiving(report: &Report) -> Vec<Target> {
-    let target = |(store, bound): (Store, f64)| Target {
-        what: format!("receiving on {}, of the floor", store.name()),
-        bound: Bound::AtLeast(bound),
-        measured: report.ingest.as_ref().and_then(|ingest| Some(ingest.of(store)?.ratio_to_floor)),
-        unit: "",
+    let target = |(store, bound): (Store, f64)| {
+        let measured = report.ingest.as_ref().and_then(|ingest| Some(ingest.of(store)?.ratio_to_floor));
+        Target::new(format!("receiving on {}, of the floor", store.name()), Bound::AtLeast(bound), measured, "")
     };
     [(Store::Sqlite, 0.5), (Store::Postgres, 0.4)].map(target).into()
 }
@@ -74,22 +82,16 @@ fn answering(report: &Report) -> Vec<Target> {
         let bound = found.map_or(Bound::Unknown("below 4 x floor's p99 + 4 fsyncs"), |(latency, fsync_ms)| {
             Bound::Below(4.0 * latency.floor.p99_ms + 4.0 * fsync_ms)
         });
-        Target {
-            what: format!("p99 of {} at half of its capacity (below 4 x floor's p99 + 4 median fsyncs)", store.name()),
-            bound,
-            measured: found.map(|(latency, _)| latency.gateway.p99_ms),
-            unit: " ms",
-        }
+        let what = format!("p99 of {} at half of its capacity (4 x floor's p99 + 4 median fsyncs)", store.name());
+        Target::new(what, bound, found.map(|(latency, _)| latency.gateway.p99_ms), " ms")
     };
     Store::ALL.map(target).into()
 }
 
 fn with_much_stored(report: &Report) -> Vec<Target> {
-    let target = |what: &str, store: Store, measured| Target {
-        what: format!("receiving on {} {what}, of the empty one", store.name()),
-        bound: Bound::AtLeast(0.9),
-        measured,
-        unit: "",
+    let target = |what: &str, store: Store, measured| {
+        let what = format!("receiving on {} {what}, of the empty one", store.name());
+        Target::new(what, Bound::AtLeast(0.9), measured, "")
     };
     let stored = report.stored.as_ref();
     let both = |store| {
@@ -103,11 +105,8 @@ fn with_much_stored(report: &Report) -> Vec<Target> {
 
 fn footprint(report: &Report) -> Vec<Target> {
     let of = |store| report.footprint.as_ref().and_then(|footprint| footprint.of(store));
-    let target = |what: &str, store: Store, bound, measured, unit| Target {
-        what: format!("{what} on {}", store.name()),
-        bound: Bound::Below(bound),
-        measured,
-        unit,
+    let target = |what: &str, store: Store, bound, measured, unit| {
+        Target::new(format!("{what} on {}", store.name()), Bound::Below(bound), measured, unit)
     };
     let memory = |store| {
         [
@@ -124,11 +123,9 @@ fn working(report: &Report) -> Vec<Target> {
     let row = report.process.as_ref().and_then(|process| process.of(Kind::Jetstream));
     let of_ingest = row.and_then(|row| row.ratio_to_ingest);
     let of_graphile = row.and_then(|row| row.ratio_to_graphile);
-    let target = |what: &str, bound, measured| Target {
-        what: format!("working on {}, of {what}", Kind::Jetstream.name()),
-        bound: Bound::AtLeast(bound),
-        measured,
-        unit: "",
+    let target = |what: &str, bound, measured| {
+        let what = format!("working on {}, of {what}", Kind::Jetstream.name());
+        Target::new(what, Bound::AtLeast(bound), measured, "")
     };
     vec![
         target("receiving on Postgres", 0.7, of_ingest),

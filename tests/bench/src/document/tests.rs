@@ -151,3 +151,14 @@ fn the_summary_holds_only_what_was_measured() {
     assert!(summary.contains("Memory, start and disk:\n\n| store"), "{summary}");
     assert!(!summary.contains("Receiving"), "{summary}");
 }
+
+#[test]
+fn programs_get_numbers_and_verdicts() -> serde_json::Result<()> {
+    let everything: serde_json::Value = serde_json::from_str(&json(&report())?)?;
+    assert_eq!(everything["machine"]["cores"], 2);
+    assert_eq!(everything["ingest"]["throughput"][1]["store"], "sqlite");
+    assert_eq!(everything["mixed"], serde_json::Value::Null);
+    assert_eq!(everything["targets"][0]["verdict"], "met");
+    assert_eq!(everything["targets"][1]["verdict"], "not met");
+    Ok(())
+}
