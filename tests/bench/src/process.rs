@@ -40,14 +40,17 @@ pub(crate) enum Setup {
     Ingest,
     Graphile,
     GraphileTwo,
+    /// Postgres, with a transaction for each effect.
+    Once,
     Work(Kind),
 }
 
 /// With the names that `--only` takes.
-const SETUPS: [(&str, Setup); 6] = [
+const SETUPS: [(&str, Setup); 7] = [
     ("ingest", Setup::Ingest),
     ("graphile", Setup::Graphile),
     ("graphile-two", Setup::GraphileTwo),
+    ("once", Setup::Once),
     ("sqlite", Setup::Work(Kind::Sqlite)),
     ("postgres", Setup::Work(Kind::Postgres)),
     ("jetstream", Setup::Work(Kind::Jetstream)),
@@ -63,7 +66,8 @@ struct Reached {
 impl Part for Process {
     const HEADING: &'static str = "Working";
     const METHOD: &'static str = "\
-A job is one effect: one upsert, in one transaction with its marker. Each turn has a database of its own. The jobs are recorded
+A job is one effect: one upsert, with its marker, written with `Effects::write`, so that effects of several jobs share a
+transaction; up to 256 jobs run at once. \"A transaction for each\" is the same with `Effects::once`. Each turn has a database of its own. The jobs are recorded
 first, while nobody works, and then worked off: measured from the start of the first job, when the process is up and the first claim
 is through, until no job is unfinished. On JetStream the messages wait in the stream by then; in-process, the worker has to find the
 jobs by itself. SQLite has a quarter of the jobs.
@@ -119,6 +123,7 @@ impl Setup {
             Self::Ingest => "receiving on Postgres",
             Self::Graphile => "graphile-worker",
             Self::GraphileTwo => "graphile-worker, two processes",
+            Self::Once => "Postgres, a transaction for each",
             Self::Work(kind) => kind.name(),
         }
     }
@@ -129,20 +134,21 @@ impl Setup {
             Self::Ingest => receive(options),
             Self::Graphile => work_with_graphile(options, 1),
             Self::GraphileTwo => work_with_graphile(options, 2),
-            Self::Work(kind) => work(kind, options),
+            Self::Once => work(Kind::Postgres, &[("BENCH_EFFECT", "once")], options),
+            Self::Work(kind) => work(kind, &[], options),
         }
     }
 
     /// The same while events come in; only for those that can receive.
     fn live_turn(self, options: &Options) -> anyhow::Result<Option<f64>> {
         match self {
-            Self::Ingest | Self::Graphile | Self::GraphileTwo => Ok(None),
+            Self::Ingest | Self::Graphile | Self::GraphileTwo | Self::Once => Ok(None),
             Self::Work(kind) => receive_and_work(kind, options).map(Some),
         }
     }
 }
 
-fn work(kind: Kind, options: &Options) -> anyhow::Result<f64> {
+fn work(kind: Kind, variables: &[(&str, &str)], options: &Options) -> anyhow::Result<f64> {
     let events = events(kind, options)?;
     let Workplace { gateway, .. } = &Workplace::new(kind)?;
     let (receiver, worker) = if kind == Kind::Jetstream { ("receive", "work") } else { ("serve", "serve") };
@@ -151,7 +157,7 @@ fn work(kind: Kind, options: &Options) -> anyhow::Result<f64> {
     server.shut_down()?;
 
     let mut database = Database::open(&gateway.store_url)?;
-    let _worker = gateway.start(worker, &[])?;
+    let _worker = gateway.start(worker, variables)?;
     let end = database.wait_for_the_last(Jobs::Ours, events.len())?;
     Ok(per_second(events.len(), database.first_start()?, end))
 }

@@ -37,6 +37,9 @@ impl Kind {
     }
 }
 
+/// How many jobs run at once. They do nothing but write, and the more there are, the more share a commit.
+pub(crate) const CONCURRENCY: usize = 256;
+
 /// A new one, in which nothing was done yet.
 pub(crate) struct Workplace {
     pub(crate) gateway: Gateway,
@@ -46,7 +49,11 @@ pub(crate) struct Workplace {
 impl Workplace {
     pub(crate) fn new(kind: Kind) -> anyhow::Result<Self> {
         let queue = (kind == Kind::Jetstream).then(|| PrivateNats::start(NatsVersion::Current));
-        let more = queue.as_ref().map_or(String::new(), |queue| format!("[queue]\nurl = \"{}\"", queue.url()));
+        let queue_section =
+            queue.as_ref().map_or(String::new(), |queue| format!("[queue]\nurl = \"{}\"\n", queue.url()));
+        let more = format!(
+            "{queue_section}[work]\nconcurrency = {CONCURRENCY}\n[handlers.bench]\nconcurrency = {CONCURRENCY}"
+        );
         // Nobody's answer may be late, because every event counts.
         let sections = Sections { ingest: "answer_deadline = \"60s\"", store: "", more: &more };
         Ok(Self { gateway: Gateway::new(WITH_HANDLER, kind.store(), &sections)?, _queue: queue })
