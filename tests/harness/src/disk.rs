@@ -1,6 +1,7 @@
 //! A disk of our own, whose power can be cut: ext4 in a file, mounted through a loop device.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -57,6 +58,24 @@ impl Disk {
     /// Flushes everything, for what was prepared without flushing.
     pub fn flush(&self) {
         run(Command::new("sync").arg("--file-system").arg(self.path()));
+    }
+
+    /// Takes all the room that is left.
+    pub fn fill(&self) {
+        let mut ballast = fs::File::create(self.ballast()).unwrap();
+        for chunk in [1 << 20, 1 << 12, 1] {
+            while ballast.write_all(&vec![b'x'; chunk]).is_ok() {}
+        }
+        self.flush();
+    }
+
+    /// Gives it back.
+    pub fn make_room(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path().join("ballast")
     }
 
     fn mount(&self) {

@@ -7,6 +7,7 @@
 mod client;
 mod database;
 mod disk;
+mod disturbed;
 mod ended;
 mod gateway;
 mod load;
@@ -20,6 +21,7 @@ mod stripe;
 pub use client::{Answer, Client, eventually, eventually_within};
 pub use database::Hold;
 pub use disk::Disk;
+pub use disturbed::Disturbed;
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
 pub use load::{Ledger, Load, sample_key};

@@ -86,6 +86,17 @@ impl PrivatePostgres {
         Frozen { processes }
     }
 
+    /// The ids of all its processes.
+    pub fn processes(&self) -> Vec<u32> {
+        let server = self.server.as_ref().expect("the server runs").id();
+        [vec![server], children(server)].concat()
+    }
+
+    /// What the server logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
     fn new(settings: &[&str], disk: Option<&Disk>) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-postgres-").tempdir().expect("a temporary folder");
         let owner = Owner::choose(folder.path());
@@ -135,10 +146,6 @@ impl PrivatePostgres {
             std::thread::sleep(Duration::from_millis(20));
         }
         false
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }
 
