@@ -9,6 +9,7 @@ mod kills;
 mod machine;
 mod model;
 mod nats;
+mod network;
 mod poison;
 mod power;
 mod rig;
