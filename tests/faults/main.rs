@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bad_disks;
+mod clocks;
 mod crash_points;
 mod duplicates;
 mod kills;

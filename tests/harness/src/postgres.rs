@@ -22,6 +22,7 @@ pub struct PrivatePostgres {
     server: Option<Child>,
     port: u16,
     settings: Vec<String>,
+    variables: Vec<(&'static str, String)>,
     owner: Owner,
     /// For its log, and for its data if they are not on a disk of their own.
     folder: TempDir,
@@ -31,7 +32,13 @@ pub struct PrivatePostgres {
 impl PrivatePostgres {
     /// Starts a server with `settings` such as `fsync=off` on top of the usual ones.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_with(settings, &[])
+    }
+
+    /// The same with variables of its environment.
+    pub fn start_with(settings: &[&str], variables: &[(&'static str, String)]) -> Self {
         let mut server = Self::new(settings, None);
+        server.variables = variables.to_vec();
         server.initialise();
         server.start_somewhere();
         server
@@ -106,7 +113,7 @@ impl PrivatePostgres {
         fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
         owner.give(&data);
         let settings = settings.iter().map(ToString::to_string).collect();
-        Self { server: None, port: 0, settings, owner, folder, data }
+        Self { server: None, port: 0, settings, variables: vec![], owner, folder, data }
     }
 
     fn initialise(&self) {
@@ -129,6 +136,7 @@ impl PrivatePostgres {
     fn launch(&mut self) -> bool {
         let mut command = self.owner.command("postgres");
         command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&self.data);
+        command.envs(self.variables.iter().cloned());
         command.args(self.settings.iter().flat_map(|setting| ["-c", setting]));
         let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
