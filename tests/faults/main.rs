@@ -6,6 +6,7 @@ mod bad_disks;
 mod clocks;
 mod crash_points;
 mod duplicates;
+mod failover;
 mod kills;
 mod machine;
 mod model;

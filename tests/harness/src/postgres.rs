@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::process::{children, try_signal};
-use crate::{Disk, Signal, eventually_within, signal};
+use crate::{Disk, Ended, Proxy, Signal, eventually_within, signal};
 
 /// The shared private server that `tests/run` starts, as a URL without a database.
 const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
@@ -80,6 +80,31 @@ impl PrivatePostgres {
         }
         // It refuses as long as one of its killed processes is not quite gone.
         eventually_within(Duration::from_secs(60), "postgres starts again", || self.launch());
+    }
+
+    /// A standby, which follows this server through a link.
+    pub fn standby(&self, link: &Proxy) -> Self {
+        let mut standby = Self::new(&[], None);
+        let mut copy = standby.owner.command("pg_basebackup");
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname"]);
+        copy.arg(link.through(&self.url())).arg("--pgdata").arg(&standby.data);
+        let ended = Ended::of(&mut copy);
+        assert!(ended.code == 0, "pg_basebackup: {}", ended.errors);
+        standby.start_somewhere();
+        standby
+    }
+
+    /// Takes the place of the server that it followed, which is dead: from now on it is found at its port.
+    pub fn take_over_from(&mut self, dead: &Self) {
+        assert!(dead.server.is_none(), "two servers would go on");
+        self.sql("SELECT pg_promote()");
+        self.port = dead.port;
+        self.restart();
+    }
+
+    /// Runs SQL.
+    pub fn sql(&self, statement: &str) {
+        psql(&self.url(), statement).expect("the server does it");
     }
 
     /// Makes the server and all its processes stand still until the guard is dropped: connections stay
