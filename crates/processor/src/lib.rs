@@ -59,6 +59,7 @@ const LOOK_AT_BACKLOG_EVERY: Duration = Duration::from_secs(10);
 const SUSPECTS_WAITING: usize = 16;
 
 /// A handler to be worked for.
+#[derive(Clone)]
 pub struct Staff {
     /// Its name.
     pub name: HandlerName,

@@ -12,6 +12,7 @@ mod migrations;
 mod open;
 mod operate;
 mod postgres;
+mod spool;
 mod sqlite;
 mod token;
 
@@ -32,6 +33,8 @@ pub use job::{
 };
 pub use open::{Config, Migrate, StoreUrl, open};
 pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
+pub use spool::{Behind, LateStore, SpoolConfig, SpoolStatus, Spooled};
+pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
 pub use sqlx;
 
@@ -152,6 +155,8 @@ pub enum Recorded {
     New,
     /// It was there already; that it came again is written.
     Duplicate,
+    /// It is in the spool. Whether it is new shows when the spool is drained.
+    Spooled,
 }
 
 /// The most bytes of bodies in one statement: a statement is copied on its way, and bodies can be long.

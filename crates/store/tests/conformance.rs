@@ -10,6 +10,8 @@ mod effects;
 mod operate;
 #[path = "conformance/order.rs"]
 mod order;
+#[path = "conformance/spool.rs"]
+mod spool;
 #[path = "conformance/sweep.rs"]
 mod sweep;
 #[path = "conformance/upgrade.rs"]

@@ -2,6 +2,7 @@
 
 mod act;
 mod connections;
+mod drain;
 pub(crate) mod effects;
 mod events;
 mod find;
@@ -27,9 +28,9 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
-    Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
-    StoredEvent, Sweep, Swept, Token, Which, Work,
+    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary,
+    Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled, Step, Store,
+    StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -62,6 +63,17 @@ impl Record for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.pool).await.map_err(|error| judge(&error))?;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Behind for PostgresStore {
+    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
+        on(&self.pool, async |connection| drain::record(connection, events, self.dispatch_grace).await).await
+    }
+
+    async fn reach(&self) -> Result<(), StoreError> {
+        self.check().await
     }
 }
 

@@ -9,6 +9,7 @@ mod open;
 mod operate;
 mod record;
 mod rows;
+mod spool;
 mod sweep;
 mod work;
 
@@ -21,6 +22,8 @@ use sqlx::Transaction;
 use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
+
+pub use spool::Spool;
 
 use crate::faults::{Protection, is_off};
 use crate::{
