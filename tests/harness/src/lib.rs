@@ -16,7 +16,7 @@ mod setup;
 mod stripe;
 
 pub use client::{Answer, Client, eventually, eventually_within};
-pub use database::Hold;
+pub use database::{Hold, query};
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
 pub use nats::{NatsVersion, PrivateNats};

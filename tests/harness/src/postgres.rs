@@ -16,12 +16,14 @@ use crate::{Signal, signal};
 /// The shared private server that `tests/run` starts, as a URL without a database.
 const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
 
-/// A running server.
+/// A server, which may be down.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    server: Child,
+    server: Option<Child>,
     port: u16,
-    _folder: TempDir,
+    settings: Vec<String>,
+    owner: Owner,
+    folder: TempDir,
 }
 
 impl PrivatePostgres {
@@ -33,10 +35,15 @@ impl PrivatePostgres {
         owner.give(folder.path());
         let data = folder.path().join("data");
         initialise(&owner, &data);
+        let settings = settings.iter().map(ToString::to_string).collect();
+        let mut postgres = Self { server: None, port: 0, settings, owner, folder };
         // Between asking for a free port and using it, somebody else may have taken it.
-        let started = (0..5).find_map(|_| try_start(&owner, folder.path(), settings));
-        let (server, port) = started.unwrap_or_else(|| panic!("postgres does not start: {}", log(folder.path())));
-        Self { server, port, _folder: folder }
+        let is_running = (0..5).any(|_| {
+            postgres.port = free_port();
+            postgres.launch()
+        });
+        assert!(is_running, "postgres does not start: {}", postgres.log());
+        postgres
     }
 
     /// The server's URL, without a database.
@@ -52,11 +59,68 @@ impl PrivatePostgres {
     /// Makes the server and all its processes stand still until the guard is dropped: connections stay
     /// open, and nothing answers.
     pub fn freeze(&self) -> Frozen {
-        let mut processes = vec![self.server.id()];
+        let server = self.server.as_ref().expect("the server runs");
+        let mut processes = vec![server.id()];
         // The parent first, so that it starts no more of them. Some may end of themselves in this moment.
-        signal(&self.server, Signal::Stop);
-        processes.extend(children(self.server.id()).into_iter().filter(|child| try_signal(*child, Signal::Stop)));
+        signal(server, Signal::Stop);
+        processes.extend(children(server.id()).into_iter().filter(|child| try_signal(*child, Signal::Stop)));
         Frozen { processes }
+    }
+
+    /// Kills the server and all its processes at once; what it wrote stays.
+    pub fn kill(&mut self) {
+        let frozen = self.freeze();
+        for process in &frozen.processes {
+            try_signal(*process, Signal::Kill);
+        }
+        self.server.take().expect("the server runs").wait().unwrap();
+    }
+
+    /// Starts the server after a kill, at the same address. It recovers from what it wrote.
+    pub fn restart(&mut self) {
+        // The processes of the one before may need a moment to be gone, and it does not start beside them.
+        let is_running = (0..50).any(|_| {
+            let is_running = self.launch();
+            if !is_running {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            is_running
+        });
+        assert!(is_running, "postgres does not start again: {}", self.log());
+    }
+
+    /// Starts the server and waits until it answers; says whether it does.
+    fn launch(&mut self) -> bool {
+        let data = self.folder.path().join("data");
+        let mut command = self.owner.command("postgres");
+        command.arg("-D").arg(&data).args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&data);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
+        let start = Instant::now();
+        while let Ok(None) = server.try_wait() {
+            let Err(problem) = psql(&self.url(), "SELECT 1") else {
+                self.server = Some(server);
+                return true;
+            };
+            if start.elapsed() > Duration::from_secs(20) {
+                eprintln!("the private Postgres does not answer: {problem}");
+                signal(&server, Signal::Kill);
+                let _ = server.wait();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 }
 
@@ -76,37 +140,12 @@ impl Drop for Frozen {
 
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
-        // Interrupt is Postgres' fast shutdown.
-        signal(&self.server, Signal::Interrupt);
-        let _ = self.server.wait();
-    }
-}
-
-fn try_start(owner: &Owner, folder: &Path, settings: &[&str]) -> Option<(Child, u16)> {
-    let (port, data) = (free_port(), folder.join("data"));
-    let mut command = owner.command("postgres");
-    command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&data);
-    for setting in settings {
-        command.args(["-c", setting]);
-    }
-    let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
-    let url = format!("postgres://postgres@127.0.0.1:{port}");
-    let start = Instant::now();
-    while let Ok(None) = server.try_wait() {
-        let Err(problem) = psql(&url, "SELECT 1") else { return Some((server, port)) };
-        if start.elapsed() > Duration::from_secs(20) {
-            eprintln!("the private Postgres does not answer: {problem}");
-            signal(&server, Signal::Kill);
+        if let Some(mut server) = self.server.take() {
+            // Interrupt is Postgres' fast shutdown.
+            signal(&server, Signal::Interrupt);
             let _ = server.wait();
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
-    None
-}
-
-fn log(folder: &Path) -> String {
-    fs::read_to_string(folder.join("log")).unwrap_or_default()
 }
 
 /// The URL of a new, empty database on the shared server.
@@ -176,6 +215,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Who runs the server: Postgres refuses to be root.
+#[derive(Debug)]
 enum Owner {
     Ourselves,
     Other { uid: u32, gid: u32 },
