@@ -10,4 +10,5 @@ mod model;
 mod nats;
 mod poison;
 mod rig;
+mod storm;
 mod zombies;
