@@ -1,34 +1,8 @@
-//! Ending without being asked: every 2xx is in the database all the same.
+//! The disk fails: every 2xx before that is in the database, and there is none after it. `tests/faults` has the kills.
 
-use hookfast_harness::{Database, Signal, eventually, sample};
+use hookfast_harness::{Database, Load, eventually, sample};
 
-use crate::load::{Ledger, Load};
 use crate::patient;
-
-fn every_promise_survives_a_kill(database: Database) {
-    let mut gateway = patient(database).start();
-    let mut ledger = Ledger::default();
-    for round in 1..=3 {
-        let load = Load::start(gateway.ingest, 8);
-        load.wait_for_promises(100 * round);
-        gateway.signal(Signal::Kill);
-        gateway.wait();
-        ledger.promised.extend(load.end().promised);
-        gateway = gateway.restart();
-        ledger.assert_kept(&gateway);
-    }
-    let kept = ledger.promised.len();
-    for key in ledger.promised.iter().take(10) {
-        let serial = key.trim_start_matches("evt_sample_").parse().unwrap();
-        assert_eq!(gateway.client().send(&sample(serial)).unwrap().status, 200);
-    }
-    assert!(gateway.events().len() >= kept);
-    ledger.assert_kept(&gateway);
-}
-
-on_both! {
-    every_promise_survives_a_kill
-}
 
 /// The disk dies, or fails once and then seems to work again: what the failed fsync should have written is lost either
 /// way, so no later commit may be trusted.

@@ -2,9 +2,8 @@
 
 use std::sync::Barrier;
 
-use hookfast_harness::{Client, Database, PrivatePostgres, sample};
+use hookfast_harness::{Client, Database, PrivatePostgres, sample, sample_key};
 
-use crate::load::key;
 use crate::{patient, setup};
 
 fn copies_that_come_at_the_same_time_give_one_event(database: Database) {
@@ -81,7 +80,7 @@ fn two_gateways_on_one_database_agree_on_every_event() {
     });
     let mut events = gateways[0].events();
     events.sort_by(|one, other| one.dedupe_key.cmp(&other.dedupe_key));
-    let mut keys: Vec<_> = (0..EVENTS).map(key).collect();
+    let mut keys: Vec<_> = (0..EVENTS).map(sample_key).collect();
     keys.sort();
     assert_eq!(events.iter().map(|event| event.dedupe_key.clone()).collect::<Vec<_>>(), keys);
     assert!(events.iter().all(|event| event.resends == 15 && event.jobs == 1));

@@ -25,7 +25,6 @@ mod crash;
 mod database;
 mod development;
 mod duplicates;
-mod load;
 mod overload;
 mod providers;
 mod receive;

@@ -1,8 +1,7 @@
 //! More than the database can take: a plain answer at once, never a hang, never a promise that is not kept.
 
-use hookfast_harness::{Database, Gateway, eventually, sample};
+use hookfast_harness::{Database, Gateway, Load, eventually, sample};
 
-use crate::load::Load;
 use crate::setup;
 
 fn count(gateway: &Gateway, outcome: &str) -> f64 {

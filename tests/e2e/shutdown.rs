@@ -1,8 +1,7 @@
 //! Ending when asked to, without losing what was promised.
 
-use hookfast_harness::{Client, Database, Gateway, Signal, eventually, post, sample};
+use hookfast_harness::{Client, Database, Gateway, Load, Signal, eventually, post, sample};
 
-use crate::load::Load;
 use crate::patient;
 
 /// A client in the middle of its request, and the rest of that.

@@ -2,6 +2,7 @@
 //! papers; each has a negative control, which takes a protection away and sees the promise break.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod bad_disks;
 mod crash_points;
 mod duplicates;
 mod kills;
@@ -9,6 +10,9 @@ mod machine;
 mod model;
 mod nats;
 mod poison;
+mod power;
 mod rig;
 mod storm;
+mod sudden_ends;
+mod witness;
 mod zombies;

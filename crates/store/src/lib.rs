@@ -5,6 +5,7 @@
 
 mod effect;
 mod error;
+mod faults;
 mod headers;
 mod job;
 mod migrations;

@@ -6,8 +6,11 @@
 
 mod client;
 mod database;
+mod disk;
+mod disturbed;
 mod ended;
 mod gateway;
+mod load;
 mod nats;
 mod postgres;
 mod process;
@@ -17,8 +20,11 @@ mod stripe;
 
 pub use client::{Answer, Client, eventually, eventually_within};
 pub use database::{Hold, query};
+pub use disk::Disk;
+pub use disturbed::Disturbed;
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
+pub use load::{Ledger, Load, sample_key};
 pub use nats::{NatsVersion, PrivateNats};
 pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
 pub use process::{Signal, signal};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::process::{children, try_signal};
-use crate::{Signal, signal};
+use crate::{Disk, Signal, eventually_within, signal};
 
 /// The shared private server that `tests/run` starts, as a URL without a database.
 const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
@@ -23,27 +23,27 @@ pub struct PrivatePostgres {
     port: u16,
     settings: Vec<String>,
     owner: Owner,
+    /// For its log, and for its data if they are not on a disk of their own.
     folder: TempDir,
+    data: PathBuf,
 }
 
 impl PrivatePostgres {
     /// Starts a server with `settings` such as `fsync=off` on top of the usual ones.
     pub fn start(settings: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("hookfast-postgres-").tempdir().expect("a temporary folder");
-        let owner = Owner::choose(folder.path());
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        owner.give(folder.path());
-        let data = folder.path().join("data");
-        initialise(&owner, &data);
-        let settings = settings.iter().map(ToString::to_string).collect();
-        let mut postgres = Self { server: None, port: 0, settings, owner, folder };
-        // Between asking for a free port and using it, somebody else may have taken it.
-        let is_running = (0..5).any(|_| {
-            postgres.port = free_port();
-            postgres.launch()
-        });
-        assert!(is_running, "postgres does not start: {}", postgres.log());
-        postgres
+        let mut server = Self::new(settings, None);
+        server.initialise();
+        server.start_somewhere();
+        server
+    }
+
+    /// The same with its data on a disk, where they are safe before this returns.
+    pub fn start_on(disk: &Disk, settings: &[&str]) -> Self {
+        let mut server = Self::new(settings, Some(disk));
+        server.initialise();
+        server.start_somewhere();
+        disk.flush();
+        server
     }
 
     /// The server's URL, without a database.
@@ -54,6 +54,25 @@ impl PrivatePostgres {
     /// The URL of a new, empty database on this server.
     pub fn database(&self) -> String {
         new_database(&self.url())
+    }
+
+    /// Kills the server with all its processes; what it stored stays.
+    pub fn kill(&mut self) {
+        let frozen = self.freeze();
+        for process in &frozen.processes {
+            try_signal(*process, Signal::Kill);
+        }
+        drop(frozen);
+        self.server.take().expect("the server runs").wait().unwrap();
+    }
+
+    /// Starts it with what it stored before, on the same port, after killing it if it runs.
+    pub fn restart(&mut self) {
+        if self.server.is_some() {
+            self.kill();
+        }
+        // It refuses as long as one of its killed processes is not quite gone.
+        eventually_within(Duration::from_secs(60), "postgres starts again", || self.launch());
     }
 
     /// Makes the server and all its processes stand still until the guard is dropped: connections stay
@@ -67,37 +86,51 @@ impl PrivatePostgres {
         Frozen { processes }
     }
 
-    /// Kills the server and all its processes at once; what it wrote stays.
-    pub fn kill(&mut self) {
-        let frozen = self.freeze();
-        for process in &frozen.processes {
-            try_signal(*process, Signal::Kill);
-        }
-        self.server.take().expect("the server runs").wait().unwrap();
+    /// The ids of all its processes.
+    pub fn processes(&self) -> Vec<u32> {
+        let server = self.server.as_ref().expect("the server runs").id();
+        [vec![server], children(server)].concat()
     }
 
-    /// Starts the server after a kill, at the same address. It recovers from what it wrote.
-    pub fn restart(&mut self) {
-        // The processes of the one before may need a moment to be gone, and it does not start beside them.
-        let is_running = (0..50).any(|_| {
-            let is_running = self.launch();
-            if !is_running {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            is_running
+    /// What the server logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn new(settings: &[&str], disk: Option<&Disk>) -> Self {
+        let folder = tempfile::Builder::new().prefix("hookfast-postgres-").tempdir().expect("a temporary folder");
+        let owner = Owner::choose(folder.path());
+        owner.give(folder.path());
+        let data = disk.map_or_else(|| folder.path().into(), Disk::path).join("data");
+        fs::create_dir(&data).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
+        owner.give(&data);
+        let settings = settings.iter().map(ToString::to_string).collect();
+        Self { server: None, port: 0, settings, owner, folder, data }
+    }
+
+    fn initialise(&self) {
+        let mut initdb = self.owner.command("initdb");
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
+        let output = initdb.arg(&self.data).output().expect("initdb runs");
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn start_somewhere(&mut self) {
+        // Between asking for a free port and using it, somebody else may have taken it.
+        let started = (0..5).any(|_| {
+            self.port = free_port();
+            self.launch()
         });
-        assert!(is_running, "postgres does not start again: {}", self.log());
+        assert!(started, "postgres does not start: {}", self.log());
     }
 
     /// Starts the server and waits until it answers; says whether it does.
     fn launch(&mut self) -> bool {
-        let data = self.folder.path().join("data");
         let mut command = self.owner.command("postgres");
-        command.arg("-D").arg(&data).args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&data);
-        for setting in &self.settings {
-            command.args(["-c", setting]);
-        }
-        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&self.data);
+        command.args(self.settings.iter().flat_map(|setting| ["-c", setting]));
+        let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");
         let start = Instant::now();
         while let Ok(None) = server.try_wait() {
@@ -113,14 +146,6 @@ impl PrivatePostgres {
             std::thread::sleep(Duration::from_millis(20));
         }
         false
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.folder.path().join("log")
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 }
 
@@ -183,16 +208,6 @@ fn psql(server: &str, sql: &str) -> Result<(), String> {
         .output()
         .map_err(|error| error.to_string())?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
-
-fn initialise(owner: &Owner, data: &Path) {
-    let output = owner
-        .command("initdb")
-        .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
-        .arg(data)
-        .output()
-        .expect("initdb runs");
-    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Debian keeps the server's programs off the PATH; `tests/run` says where they are.

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore};
+use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, compare};
 use crate::{Config, Migrate, OpenError};
 
@@ -61,7 +62,7 @@ fn with_settings(options: PgConnectOptions) -> PgConnectOptions {
         .application_name("hookfast")
         // Said on every connection, because a role or database may have another default.
         .options([
-            ("synchronous_commit", "on"),
+            ("synchronous_commit", if is_off(Protection::Sync) { "off" } else { "on" }),
             ("statement_timeout", "4s"),
             ("idle_in_transaction_session_timeout", "10s"),
             // Statements wait for each other's rows and then go on with what has become of them.
@@ -101,7 +102,7 @@ async fn check_settings(pool: &PgPool) -> Result<Result<(), OpenError>, sqlx::Er
         let row = sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(pool).await?;
         let value: String = row.try_get(0)?;
         // `remote_apply` and the like promise more than `on`.
-        if matches!(value.as_str(), "off" | "local") {
+        if matches!(value.as_str(), "off" | "local") && !is_off(Protection::Sync) {
             return Ok(Err(OpenError::Unsafe { setting, value, why, remedy: REMEDY }));
         }
     }

@@ -22,6 +22,7 @@ use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::faults::{Protection, is_off};
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
     Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
@@ -215,7 +216,7 @@ fn judge(error: &sqlx::Error, broken: &OnceLock<String>) -> StoreError {
     let problem = error.to_string();
     match primary_code(error) {
         // IOERR, CORRUPT, NOTADB, READONLY, CANTOPEN
-        Some(10 | 11 | 26 | 8 | 14) => {
+        Some(10 | 11 | 26 | 8 | 14) if !is_off(Protection::Distrust) => {
             let _ = broken.set(problem.clone());
             StoreError::Broken(problem)
         }

@@ -15,6 +15,7 @@ use sqlx::{ConnectOptions, Connection, Row};
 use tokio::task::JoinHandle;
 
 use super::{SqliteStore, judge};
+use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, compare};
 use crate::{Migrate, OpenError};
 
@@ -93,7 +94,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .filename(path)
         .page_size(PAGE_BYTES)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
+        .synchronous(if is_off(Protection::Sync) { SqliteSynchronous::Normal } else { SqliteSynchronous::Full })
         // A checkpoint in the middle of a commit would make that commit slow; `spawn_checkpoints` does them.
         .pragma("wal_autocheckpoint", "0")
         // A batch's statements keep notes of what they changed, to undo a part of it; a file for that costs more than the
@@ -119,7 +120,7 @@ async fn check_settings(writer: &mut SqliteConnection) -> Result<Result<(), Open
         let why = "only a write-ahead log makes commits both safe and fast";
         return wrong("SQLite's journal_mode", journal, why, "Put the file on a local disk, not on a network share.");
     }
-    if synchronous != 2 {
+    if synchronous != 2 && !is_off(Protection::Sync) {
         let why = "below 2 (FULL) a power cut loses acknowledged events";
         return wrong("SQLite's synchronous", synchronous.to_string(), why, "Use a hookfast built with stock SQLite.");
     }

@@ -1,0 +1,24 @@
+//! Protections, which tests take away to see that they are needed. Without the feature `faults` they are always there.
+
+/// Something that keeps a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Every worker has a token of its own.
+    Fence,
+    /// A commit is on the disk before it counts.
+    Sync,
+    /// After an I/O error nothing more is promised.
+    Distrust,
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn is_off(_: Protection) -> bool {
+    false
+}
+
+/// Whether `FAULT_WITHOUT` names this protection.
+#[cfg(feature = "faults")]
+pub(crate) fn is_off(protection: Protection) -> bool {
+    let without = std::env::var("FAULT_WITHOUT").unwrap_or_default();
+    without.split(',').any(|name| name == format!("{protection:?}"))
+}

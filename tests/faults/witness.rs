@@ -1,0 +1,100 @@
+//! A gateway under load, and somebody who remembers all it has promised.
+
+use std::collections::BTreeMap;
+
+use hookfast_harness::{Gateway, Ledger, Load, Setup, Signal, eventually_within};
+
+use crate::rig::{HASTY, TO_THE_END};
+
+const CLIENTS: u64 = 4;
+
+/// Beyond what one client sends in a round.
+const EVENTS_IN_A_ROUND: u64 = 1_000_000;
+
+pub(crate) struct Witness {
+    gateway: Option<Gateway>,
+    ledger: Ledger,
+    rounds: u64,
+}
+
+impl Witness {
+    /// Starts a gateway that receives and works.
+    pub(crate) fn of(setup: Setup) -> Self {
+        Self { gateway: Some(unhurried(setup).start()), ledger: Ledger::default(), rounds: 0 }
+    }
+
+    pub(crate) fn gateway(&mut self) -> &mut Gateway {
+        self.gateway.as_mut().expect("it was started")
+    }
+
+    /// Begins to send events that were never sent before.
+    pub(crate) fn load(&mut self) -> Load {
+        self.rounds += 1;
+        Load::start_at(self.gateway().ingest, CLIENTS, self.rounds * EVENTS_IN_A_ROUND)
+    }
+
+    /// Ends the sending and remembers the promises.
+    pub(crate) fn note(&mut self, load: Load) {
+        self.ledger.add(load.end());
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.gateway().signal(Signal::Kill);
+        self.gateway().wait();
+    }
+
+    /// Starts the gateway again, which has ended.
+    pub(crate) fn restart(&mut self) {
+        self.gateway = self.gateway.take().map(Gateway::restart);
+    }
+
+    /// What was promised and is not in the store.
+    pub(crate) fn lost(&mut self) -> Vec<String> {
+        let gateway = self.gateway.as_ref().expect("it was started");
+        self.ledger.lost(gateway)
+    }
+
+    pub(crate) fn assert_nothing_is_lost(&mut self) {
+        let gateway = self.gateway.as_ref().expect("it was started");
+        self.ledger.assert_kept(gateway);
+    }
+
+    /// How often each event was done, once nothing is left to do.
+    pub(crate) fn done(&mut self) -> BTreeMap<String, usize> {
+        eventually_within(TO_THE_END, "every job is finished", || {
+            self.count("jobs WHERE state IN ('pending', 'processing', 'failed')") == 0
+        });
+        let done = self.gateway().query("SELECT event, count(*) FROM done GROUP BY event");
+        done.into_iter().map(|row| (row[0].clone(), row[1].parse().unwrap())).collect()
+    }
+
+    /// The end of every experiment: what was promised is there, and whatever is there was done once.
+    pub(crate) fn assert_kept(&mut self) {
+        self.assert_nothing_is_lost();
+        let done = self.done();
+        let doubled: Vec<_> = done.iter().filter(|(_, times)| **times > 1).collect();
+        assert!(doubled.is_empty(), "done more than once: {doubled:?}");
+        assert_eq!(done.len(), self.count("events"), "every event is done");
+        assert_eq!(self.count("jobs WHERE state <> 'succeeded'"), 0);
+    }
+
+    pub(crate) fn count(&mut self, what: &str) -> usize {
+        self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
+    }
+}
+
+/// Answers may take as long as a busy machine needs.
+fn unhurried(setup: Setup) -> Setup {
+    setup.ingest("answer_deadline = \"20s\"").handlers("[handlers.actor]").sections(HASTY)
+}
+
+/// Numbers by chance, from `FAULT_SEED` if it is set: then the same ones again.
+pub(crate) fn chance() -> fastrand::Rng {
+    let seed = std::env::var("FAULT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("To do it again: FAULT_SEED={seed}");
+    fastrand::Rng::with_seed(seed)
+}

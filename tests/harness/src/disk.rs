@@ -1,0 +1,107 @@
+//! A disk of our own, whose power can be cut: ext4 in a file, mounted through a loop device.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::{Ended, eventually};
+
+/// What ext4 is told when the power goes: stop at once, and flush nothing.
+const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
+    fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
+
+/// A mounted disk; it is gone when dropped.
+#[derive(Debug)]
+pub struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    /// A disk of this size with nothing on it.
+    pub fn new(megabytes: u64) -> Self {
+        let folder = tempfile::Builder::new().prefix("hookfast-disk-").tempdir().expect("a temporary folder");
+        // Whoever runs a server on it need not be who runs the test.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let disk = Self { folder };
+        fs::create_dir(disk.path()).unwrap();
+        fs::File::create(disk.image()).unwrap().set_len(megabytes << 20).unwrap();
+        // Without room kept for root: a full disk is then full for everybody.
+        run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(disk.image()));
+        disk.mount();
+        disk
+    }
+
+    /// The folder that is on this disk.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("mounted")
+    }
+
+    /// Cuts the power: what was not flushed is lost, and whoever still runs gets errors.
+    pub fn cut_power(&self) {
+        run(Command::new("python3").args(["-c", SHUTDOWN]).arg(self.path()));
+    }
+
+    /// Switches the power on again. Whoever used the disk must have ended.
+    pub fn power_on(&self) {
+        eventually("nobody uses the disk", || Ended::of(Command::new("umount").arg(self.path())).code == 0);
+        // The kernel lets go of the file a little later; mounted through two devices it would be damaged.
+        eventually("the loop device is free", || {
+            run(Command::new("losetup").arg("--associated").arg(self.image())).is_empty()
+        });
+        self.mount();
+    }
+
+    /// Flushes everything, for what was prepared without flushing.
+    pub fn flush(&self) {
+        run(Command::new("sync").arg("--file-system").arg(self.path()));
+    }
+
+    /// Takes all the room that is left.
+    pub fn fill(&self) {
+        let mut ballast = fs::File::create(self.ballast()).unwrap();
+        for chunk in [1 << 20, 1 << 12, 1] {
+            while ballast.write_all(&vec![b'x'; chunk]).is_ok() {}
+        }
+        self.flush();
+    }
+
+    /// Gives it back.
+    pub fn make_room(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path().join("ballast")
+    }
+
+    fn mount(&self) {
+        let ended = Ended::of(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.path()));
+        assert!(
+            ended.code == 0,
+            "a disk whose power can be cut needs root, the right to mount and a free /dev/loop device: {}",
+            ended.errors
+        );
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: after a panic somebody may still have a file open.
+        let _ = Command::new("umount").args(["--quiet", "--lazy"]).arg(self.path()).output();
+    }
+}
+
+/// Runs a command that must succeed, and gives what it printed.
+fn run(command: &mut Command) -> String {
+    let ended = Ended::of(command);
+    assert!(ended.code == 0, "{command:?}: {}", ended.errors);
+    ended.output
+}
