@@ -15,6 +15,7 @@ mod network;
 mod poison;
 mod power;
 mod rig;
+mod storm;
 mod sudden_ends;
 mod witness;
 mod zombies;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hookfast_harness::{Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, eventually};
 
-use crate::rig::{BINARY, HASTY, Halves, Rig};
+use crate::rig::{BINARY, HASTY, Halves, Rig, TO_THE_END};
 use crate::witness::{Witness, chance};
 
 /// A gateway with its store on one disk. Whoever uses the disk ends before it does.
@@ -28,6 +28,20 @@ impl Machine {
         let postgres = PrivatePostgres::start_on(&disk, settings);
         let witness = Witness::of(setup.store(&postgres.database()));
         Self { witness, postgres: Some(postgres), disk, chance: chance() }
+    }
+
+    /// Only the spool is on the disk; Postgres is elsewhere.
+    fn with_spool(setup: Setup, postgres: &PrivatePostgres) -> Self {
+        let disk = Disk::new(256);
+        let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
+        let witness = Witness::of(setup.store(&postgres.database()).spool(&spool));
+        Self { witness, postgres: None, disk, chance: chance() }
+    }
+
+    fn wait_until_drained(&mut self) {
+        eventually_within(TO_THE_END, "nothing waits in the spool", || {
+            self.witness.gateway().command(&["spool", "--json"]).json()["events"] == 0
+        });
     }
 
     /// Cuts the power at any moment, and switches it on again.
@@ -106,6 +120,34 @@ fn every_promise_survives_power_cuts_of_postgres() {
 fn without_sync_power_cuts_of_postgres_lose_events() {
     // So that it does not happen to write just before the cut.
     Machine::with_postgres(without_sync(), &["wal_writer_delay=10s"]).assert_that_promises_are_broken();
+}
+
+/// Postgres is gone at every other cut; at the others the spool is being drained.
+#[test]
+fn every_promise_survives_power_cuts_of_the_spool() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let mut machine = Machine::with_spool(setup(), &postgres);
+    for _ in 0..4 {
+        postgres.kill();
+        machine.cut_power();
+        postgres.restart();
+        machine.cut_power();
+    }
+    machine.wait_until_drained();
+    machine.witness.assert_kept();
+}
+
+#[test]
+fn without_sync_power_cuts_of_the_spool_lose_events() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let mut machine = Machine::with_spool(without_sync(), &postgres);
+    postgres.kill();
+    for _ in 0..5 {
+        machine.cut_power();
+    }
+    postgres.restart();
+    machine.wait_until_drained();
+    assert!(!machine.witness.lost().is_empty(), "nothing was lost");
 }
 
 fn with_usual_deadline() -> Setup {

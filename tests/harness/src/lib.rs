@@ -21,7 +21,7 @@ mod stripe;
 
 pub use client::{Answer, Client, eventually, eventually_within};
 pub use clock::WrongClock;
-pub use database::Hold;
+pub use database::{Hold, query};
 pub use disk::Disk;
 pub use disturbed::Disturbed;
 pub use ended::{Ended, hookfast};
