@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use hookfast_harness::{Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, eventually};
+use hookfast_harness::{
+    Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, eventually, eventually_within,
+};
 
 use crate::rig::{BINARY, HASTY, Halves, Rig, TO_THE_END};
 use crate::witness::{Witness, chance};
@@ -34,7 +36,7 @@ impl Machine {
     fn with_spool(setup: Setup, postgres: &PrivatePostgres) -> Self {
         let disk = Disk::new(256);
         let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
-        let witness = Witness::of(setup.store(&postgres.database()).spool(&spool));
+        let witness = Witness::of(with_usual_deadline(setup).store(&postgres.database()).spool(&spool));
         Self { witness, postgres: None, disk, chance: chance() }
     }
 
@@ -97,6 +99,10 @@ fn setup() -> Setup {
     Setup::new(BINARY, Database::Sqlite)
 }
 
+fn with_usual_deadline(setup: Setup) -> Setup {
+    setup.variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "450ms")
+}
+
 fn without_sync() -> Setup {
     setup().variable("FAULT_WITHOUT", "Sync")
 }
@@ -150,10 +156,6 @@ fn without_sync_power_cuts_of_the_spool_lose_events() {
     assert!(!machine.witness.lost().is_empty(), "nothing was lost");
 }
 
-fn with_usual_deadline() -> Setup {
-    setup().variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "450ms")
-}
-
 /// What is flushed in time is promised, and what is not is refused. A promise is worth the same however long its flush took.
 /// The negative controls are those without sync: who does not flush is not held up.
 fn promises_survive_power_cuts_of_slow_disks(machine: &mut Machine) {
@@ -175,18 +177,18 @@ fn promises_survive_power_cuts_of_slow_disks(machine: &mut Machine) {
 #[test]
 #[ignore = "nightly: a slow disk takes its time"]
 fn every_promise_survives_power_cuts_of_sqlite_on_a_slow_disk() {
-    promises_survive_power_cuts_of_slow_disks(&mut Machine::with_sqlite(with_usual_deadline()));
+    promises_survive_power_cuts_of_slow_disks(&mut Machine::with_sqlite(with_usual_deadline(setup())));
 }
 
 #[test]
 #[ignore = "nightly: a slow disk takes its time"]
 fn every_promise_survives_power_cuts_of_postgres_on_a_slow_disk() {
-    promises_survive_power_cuts_of_slow_disks(&mut Machine::with_postgres(with_usual_deadline(), &[]));
+    promises_survive_power_cuts_of_slow_disks(&mut Machine::with_postgres(with_usual_deadline(setup()), &[]));
 }
 
 /// Hints that wait in the stream while nobody works, until the power of the NATS server is cut. It flushes every two minutes
 /// only, so that they are lost.
-fn lose_hints(disk: &Disk, without: &'static str) -> Rig {
+fn lose_hints(disk: &mut Disk, without: &'static str) -> Rig {
     const HINTS: usize = 30;
     let mut rig = Rig::on(Halves::Apart, HASTY, "", without, Some(PrivateNats::start_on(disk, NatsVersion::Current)));
     for number in 0..HINTS {
@@ -205,8 +207,8 @@ fn lose_hints(disk: &Disk, without: &'static str) -> Rig {
 #[ignore = "nightly: the kills of NATS show nearly the same"]
 fn a_power_cut_of_nats_loses_nothing() {
     for _ in 0..3 {
-        let disk = Disk::new(64);
-        let mut rig = lose_hints(&disk, "");
+        let mut disk = Disk::new(64);
+        let mut rig = lose_hints(&mut disk, "");
         rig.work("");
         rig.assert_kept();
     }
@@ -216,8 +218,8 @@ fn a_power_cut_of_nats_loses_nothing() {
 #[test]
 #[ignore = "nightly: the kills of NATS show nearly the same"]
 fn without_the_sweeper_a_power_cut_of_nats_loses_jobs() {
-    let disk = Disk::new(64);
-    let mut rig = lose_hints(&disk, "Sweeper");
+    let mut disk = Disk::new(64);
+    let mut rig = lose_hints(&mut disk, "Sweeper");
     rig.work("");
     let mut number = 0;
     eventually("the worker works", || {
