@@ -70,6 +70,56 @@ fn every_promise_survives_failing_flushes_of_postgres() {
     witness.assert_kept();
 }
 
+/// With Postgres gone, nobody is promised anything after a flush of the spool has failed. What was promised before that is
+/// drained by the next start.
+#[test]
+#[ignore = "nightly: strace makes everything slow"]
+fn every_promise_survives_failing_flushes_of_the_spool() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite).store(&postgres.database()).spool(""));
+    for failing in FAILING {
+        postgres.kill();
+        let load = witness.load();
+        load.wait_for_promises(10);
+        let disturbed = Disturbed::flushes_of(&[witness.gateway().pid()], &eio(failing));
+        load.wait_for_refusal();
+        witness.note(load);
+        drop(disturbed);
+        assert_eq!(witness.ledger().promised_after_refusal, Vec::<String>::new(), "when {failing} fails");
+        witness.kill();
+        postgres.restart();
+        witness.restart();
+        witness.wait_until_drained();
+        witness.assert_nothing_is_lost();
+    }
+    witness.assert_kept();
+}
+
+/// With Postgres gone, senders are refused as long as there is no room in the spool.
+#[test]
+#[ignore = "nightly: needs its own disk"]
+fn a_full_disk_of_the_spool_loses_nothing() {
+    let disk = Disk::new(64);
+    let mut postgres = PrivatePostgres::start(&[]);
+    let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
+    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite).store(&postgres.database()).spool(&spool));
+    for _ in 0..3 {
+        postgres.kill();
+        let load = witness.load();
+        load.wait_for_promises(50);
+        disk.fill();
+        load.wait_for_refusal();
+        disk.make_room();
+        load.wait_for_more_promises(50);
+        witness.note(load);
+        assert!(witness.gateway().is_running());
+        postgres.restart();
+        witness.wait_until_drained();
+        witness.assert_nothing_is_lost();
+    }
+    witness.assert_kept();
+}
+
 /// Refuses as long as the disk is full, and then goes on by itself. The refusals show that it was full.
 #[test]
 #[ignore = "nightly: needs its own disk"]

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use hookfast_harness::{
-    Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, eventually, eventually_within,
-};
+use hookfast_harness::{Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, eventually};
 
-use crate::rig::{BINARY, HASTY, Halves, Rig, TO_THE_END};
+use crate::rig::{BINARY, HASTY, Halves, Rig};
 use crate::witness::{Witness, chance};
 
 /// A gateway with its store on one disk. Whoever uses the disk ends before it does.
@@ -38,12 +36,6 @@ impl Machine {
         let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
         let witness = Witness::of(with_usual_deadline(setup).store(&postgres.database()).spool(&spool));
         Self { witness, postgres: None, disk, chance: chance() }
-    }
-
-    fn wait_until_drained(&mut self) {
-        eventually_within(TO_THE_END, "nothing waits in the spool", || {
-            self.witness.gateway().command(&["spool", "--json"]).json()["events"] == 0
-        });
     }
 
     /// Cuts the power at any moment, and switches it on again.
@@ -139,7 +131,7 @@ fn every_promise_survives_power_cuts_of_the_spool() {
         postgres.restart();
         machine.cut_power();
     }
-    machine.wait_until_drained();
+    machine.witness.wait_until_drained();
     machine.witness.assert_kept();
 }
 
@@ -152,7 +144,7 @@ fn without_sync_power_cuts_of_the_spool_lose_events() {
         machine.cut_power();
     }
     postgres.restart();
-    machine.wait_until_drained();
+    machine.witness.wait_until_drained();
     assert!(!machine.witness.lost().is_empty(), "nothing was lost");
 }
 

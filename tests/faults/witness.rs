@@ -63,6 +63,13 @@ impl Witness {
         self.ledger.assert_kept(gateway);
     }
 
+    /// Waits until everything in the spool has found its way into the store.
+    pub(crate) fn wait_until_drained(&mut self) {
+        eventually_within(TO_THE_END, "nothing waits in the spool", || {
+            self.gateway().command(&["spool", "--json"]).json()["events"] == 0
+        });
+    }
+
     /// How often each event was done, once nothing is left to do.
     pub(crate) fn done(&mut self) -> BTreeMap<String, usize> {
         eventually_within(TO_THE_END, "every job is finished", || {
