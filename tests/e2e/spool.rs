@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use hookfast_harness::{Answer, Database, Gateway, PrivatePostgres, Setup, Signal, eventually, sample};
 
-use crate::setup;
+use crate::{patient, setup};
 
 fn get(gateway: &Gateway, path: &str) -> Answer {
     gateway.client().raw(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap()
 }
 
 fn spooled(postgres: &PrivatePostgres) -> Setup {
-    setup(Database::Sqlite).store(&postgres.database()).spool("")
+    patient(Database::Sqlite).store(&postgres.database()).spool("")
 }
 
 fn send(gateway: &Gateway, serial: u64) -> u16 {
@@ -68,7 +68,7 @@ fn while_postgres_is_gone_events_are_accepted_and_later_they_are_all_there() {
 #[test]
 fn while_postgres_stands_still_senders_get_their_answers_within_the_deadline() {
     let postgres = PrivatePostgres::start(&[]);
-    let gateway = spooled(&postgres).start();
+    let gateway = setup(Database::Sqlite).store(&postgres.database()).spool("").start();
     eventually("it records", || send(&gateway, 0) == 200);
     let frozen = postgres.freeze();
     for serial in 1..10 {
@@ -84,16 +84,15 @@ fn the_gateway_starts_without_postgres_and_works_when_that_is_there() {
     let mut postgres = PrivatePostgres::start(&[]);
     let setup = spooled(&postgres).handlers("[handlers.audit]\nrun = \"log\"");
     postgres.kill();
-    let gateway = setup.start();
+    let mut gateway = setup.start();
     assert!(gateway.printed().contains("The store is not reached yet"));
     for serial in 0..5 {
         assert_eq!(send(&gateway, serial), 200);
     }
     assert!(get(&gateway, "/readyz").text().starts_with("degraded"));
-    let gateway = {
-        gateway.signal(Signal::Kill);
-        gateway.restart()
-    };
+    gateway.signal(Signal::Kill);
+    gateway.wait();
+    let gateway = gateway.restart();
     assert_eq!(send(&gateway, 5), 200);
 
     postgres.restart();
@@ -122,7 +121,7 @@ fn what_a_shutdown_leaves_in_the_spool_is_drained_at_the_next_start() {
 #[test]
 fn one_event_that_postgres_refuses_does_not_hold_up_the_others() {
     let mut postgres = PrivatePostgres::start(&[]);
-    let gateway = spooled(&postgres).start();
+    let mut gateway = spooled(&postgres).start();
     gateway.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
          $$ BEGIN IF new.dedupe_key = 'evt_sample_7' THEN RAISE 'refused by a trigger'; END IF; RETURN new; END $$;
@@ -142,6 +141,7 @@ fn one_event_that_postgres_refuses_does_not_hold_up_the_others() {
 
     gateway.sql("DROP TRIGGER refuse ON events");
     gateway.signal(Signal::Term);
+    gateway.wait();
     let gateway = gateway.restart();
     eventually("the next start tries it again", || keys(&gateway) == sample_keys(0..20));
 }

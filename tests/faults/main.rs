@@ -15,6 +15,8 @@ mod network;
 mod poison;
 mod power;
 mod rig;
+mod spool;
+mod spool_clients;
 mod storm;
 mod sudden_ends;
 mod witness;

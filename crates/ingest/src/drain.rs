@@ -9,7 +9,7 @@ use std::time::Duration;
 use hookfast_store::{Recorded, Spool, SpoolStatus, Spooled, StoreError};
 use metrics::{Counter, Gauge, counter, gauge};
 use time::OffsetDateTime;
-use tokio::time::{interval, sleep};
+use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::Dispatcher;
@@ -18,7 +18,7 @@ use crate::record::BatchLimits;
 use crate::spool::Spooling;
 
 /// How long to wait before the store is asked again: so long at first, and up to so long.
-const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// Draining must be faster than receiving, or it never ends. So its batches are larger.
 const TIMES_THE_BATCH: usize = 4;
@@ -96,17 +96,34 @@ impl Drainer {
         }
     }
 
-    /// Hands on the oldest events, or ends spooling if there are none.
+    /// Hands on the oldest events, and tries to end spooling if there are no more.
     async fn drain_some(&self) -> Result<(), Trouble> {
         if self.spooling.is_away() {
             self.reach().await?;
         }
-        let oldest = self.spooling.spool.oldest(self.limits.events, self.limits.bytes).await.map_err(Trouble::Spool)?;
-        if !oldest.is_empty() {
-            return self.hand_on(oldest).await;
+        let oldest = self.oldest(self.limits.events).await?;
+        let are_all = oldest.len() < self.limits.events;
+        self.hand_on(oldest).await?;
+        if are_all {
+            self.reach().await?;
+            self.end_spooling().await?;
         }
-        self.reach().await?;
-        if self.spooling.end_if_empty().await.map_err(Trouble::Spool)? {
+        Ok(())
+    }
+
+    async fn oldest(&self, events: usize) -> Result<Vec<Spooled>, Trouble> {
+        self.spooling.spool.oldest(events, self.limits.bytes).await.map_err(Trouble::Spool)
+    }
+
+    /// Hands on what has come meanwhile, and ends spooling. In this moment nobody may add to the spool: under steady traffic
+    /// it would never be empty.
+    async fn end_spooling(&self) -> Result<(), Trouble> {
+        let (pause, at_most) = self.spooling.pause().await;
+        let rest = async { self.hand_on(self.oldest(self.limits.events).await?).await };
+        let too_slow = || Trouble::Store(StoreError::Unavailable(format!("it takes longer than {at_most:?}")));
+        timeout(at_most, rest).await.unwrap_or_else(|_| Err(too_slow()))?;
+        if self.oldest(1).await?.is_empty() {
+            pause.end_spooling();
             tracing::info!("nothing waits in the spool; events are recorded in the store");
         }
         Ok(())
@@ -125,6 +142,9 @@ impl Drainer {
     async fn hand_on(&self, events: Vec<Spooled>) -> Result<(), Trouble> {
         let mut parts = vec![events];
         while let Some(mut part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
             if faults::is_off(Protection::SpoolOrder) {
                 self.spooling.spool.remove(&part).await.map_err(Trouble::Spool)?;
             }

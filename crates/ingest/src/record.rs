@@ -314,4 +314,4 @@ impl Part {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

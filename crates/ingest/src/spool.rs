@@ -2,7 +2,7 @@
 //!
 //! There are two ways: direct and spool. A batch that the store does not take in time goes into the spool, and with it
 //! everything that comes later, at once, so that the order of arrival holds. Only the drainer leads back to the direct way,
-//! when nothing waits in the spool and the store answers.
+//! when nothing waits in the spool any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hookfast_store::{Behind, Recorded, Routed, Spool, StoreError};
 use metrics::{Counter, Gauge, counter, gauge};
-use tokio::sync::{Notify, RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, timeout};
 
 /// A batch may take this part of the time that its most impatient sender has left; the rest is for the spool.
@@ -73,8 +73,8 @@ impl Spooling {
 
     /// Records a batch in the store or in the spool; durable on return.
     pub(crate) async fn record(&self, events: &[Routed], deadline: Instant) -> Result<Vec<Recorded>, StoreError> {
-        let patience = (deadline.saturating_duration_since(Instant::now()) / PART_FOR_THE_STORE).max(self.after);
         let way = self.way.read().await;
+        let patience = (deadline.saturating_duration_since(Instant::now()) / PART_FOR_THE_STORE).max(self.after);
         if *way == Way::Spool {
             match self.add(events, &way).await {
                 // It is full, or its disk is. Out of order is better than not at all.
@@ -129,15 +129,9 @@ impl Spooling {
         }
     }
 
-    /// Back to the direct way if nothing waits in the spool.
-    pub(crate) async fn end_if_empty(&self) -> Result<bool, StoreError> {
-        let mut way = self.way.write().await;
-        let is_empty = self.spool.oldest(1, 0).await?.is_empty();
-        if is_empty {
-            *way = Way::Direct;
-            self.is_spooling.set(0.0);
-        }
-        Ok(is_empty)
+    /// Lets nobody record anything until what is given back is dropped. How long that may last, too: senders wait.
+    pub(crate) async fn pause(&self) -> (Pause<'_>, Duration) {
+        (Pause { way: self.way.write().await, is_spooling: &self.is_spooling }, self.after)
     }
 
     /// Waits until something goes into the spool.
@@ -160,3 +154,20 @@ impl Spooling {
         self.is_away.swap(is_away, Relaxed) != is_away
     }
 }
+
+/// While it is there, nothing is recorded.
+pub(crate) struct Pause<'a> {
+    way: RwLockWriteGuard<'a, Way>,
+    is_spooling: &'a Gauge,
+}
+
+impl Pause<'_> {
+    /// Back to the direct way; nothing may wait in the spool.
+    pub(crate) fn end_spooling(mut self) {
+        *self.way = Way::Direct;
+        self.is_spooling.set(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,7 @@ impl Record for FakeStore {
     }
 }
 
-fn event(id: &str) -> Vec<Routed> {
+pub(crate) fn event(id: &str) -> Vec<Routed> {
     let secret = Secret::new("whsec_record").expect("not blank");
     let now = OffsetDateTime::now_utc();
     let body = format!(r#"{{"id":"{id}","type":"t"}}"#);

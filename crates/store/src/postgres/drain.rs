@@ -43,9 +43,14 @@ FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job
 const NOTE_RESENDS: &str = "
 INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
 SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::text[])
+    AS incoming (source, dedupe_key, received_at, request_id, remote_address)
+WHERE NOT EXISTS (SELECT FROM resends AS noted
+                  WHERE (noted.source, noted.dedupe_key, noted.request_id)
+                      = (incoming.source, incoming.dedupe_key, incoming.request_id))
 ";
 
-/// Records a batch. An event whose key is there with the event's own id is there as a whole: it was one transaction.
+/// Records a batch. An event whose key is there with the event's own id is there as a whole: it was one transaction. And a
+/// resend that is noted already is not noted again.
 pub(super) async fn record(
     connection: &mut PgConnection,
     events: &[Spooled],

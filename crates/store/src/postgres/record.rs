@@ -18,6 +18,9 @@ use crate::{Recorded, Routed, headers};
 /// That a key is new is known from `fresh` alone. The other gateway's rows are not visible to this statement even after
 /// it has waited for them, which is why a resend is noted by key and not by event.
 ///
+/// A statement that was given up may come through so late that its events are here already, out of the spool. Then their keys
+/// have their own ids, or their resends are noted, and they have not come again.
+///
 /// Each part unnests only what it needs: Postgres keeps the rows of every `unnest` and of every CTE, and bodies are long.
 const RECORD: &str = "
 WITH fresh AS (
@@ -45,6 +48,12 @@ WITH fresh AS (
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[])
         AS incoming (id, source, dedupe_key, received_at, request_id, remote_address)
     WHERE NOT EXISTS (SELECT FROM fresh WHERE fresh.event_id = incoming.id)
+      AND NOT EXISTS (SELECT FROM dedupe_keys AS known
+                      WHERE (known.source, known.dedupe_key, known.event_id)
+                          = (incoming.source, incoming.dedupe_key, incoming.id))
+      AND NOT EXISTS (SELECT FROM resends AS noted
+                      WHERE (noted.source, noted.dedupe_key, noted.request_id)
+                          = (incoming.source, incoming.dedupe_key, incoming.request_id))
 )
 SELECT event_id FROM fresh
 ";

@@ -105,11 +105,28 @@ async fn an_event_that_postgres_has_under_its_own_id_is_no_resend() {
     assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2);
 
     // Killed before they left the spool, the next start drains them once more.
-    assert_eq!(rig.late.record_spooled(&oldest[..1]).await.unwrap(), [Recorded::New]);
-    assert_eq!(rig.late.record_spooled(&oldest[2..3]).await.unwrap(), [Recorded::New]);
+    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), expected);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM events").await, 2);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM jobs").await, 2);
+}
+
+/// What was cut off comes through after the spool was drained.
+#[tokio::test]
+async fn a_commit_that_comes_late_changes_nothing() {
+    let rig = Rig::new().await;
+    let (spool, store) = (rig.spool().await, rig.store().await);
+    let late = [paid("evt_1"), paid("evt_1")];
+    spool.add(&late).await.unwrap();
+    rig.late.record_spooled(&spool.oldest(10, u64::MAX).await.unwrap()).await.unwrap();
+    // The second time it asks before it inserts.
+    for _ in 0..2 {
+        store.record(&late).await.unwrap();
+        assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 1);
+        assert_eq!(rig.postgres.number("SELECT count(*) FROM jobs").await, 1);
+    }
+    store.record(&[paid("evt_1")]).await.unwrap();
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2, "a real one is still noted");
 }
 
 /// What was cut off may still be on its way in Postgres while the spool is drained already.
