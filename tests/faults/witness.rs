@@ -30,7 +30,16 @@ impl Witness {
     /// Begins to send events that were never sent before.
     pub(crate) fn load(&mut self) -> Load {
         self.rounds += 1;
-        Load::start_at(self.gateway().ingest, CLIENTS, self.rounds * EVENTS_IN_A_ROUND)
+        self.load_of_round(self.rounds)
+    }
+
+    /// Begins to send the events of the first round again, as somebody does who got no answer.
+    pub(crate) fn load_again(&mut self) -> Load {
+        self.load_of_round(1)
+    }
+
+    fn load_of_round(&mut self, round: u64) -> Load {
+        Load::start_at(self.gateway().ingest, CLIENTS, round * EVENTS_IN_A_ROUND)
     }
 
     /// Ends the sending and remembers the promises.
