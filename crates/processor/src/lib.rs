@@ -21,6 +21,7 @@ mod settle;
 mod sweeper;
 pub mod testing;
 mod worker;
+mod writes;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use hookfast_webhook::{Event, EventId, HandlerName};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, Value};
+pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, Value, Written};
 pub use error::{OpenError, StoreError, is_outage};
 pub use headers::StoredHeaders;
 pub use job::{
@@ -84,6 +84,12 @@ pub trait Work: Send + Sync {
 
     /// Writes that an effect outside, begun in this run, is done, and what came of it, if the job is still the worker's.
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError>;
+
+    /// Does effects of many jobs in one transaction: all that are new and whose jobs are still the worker's, or none.
+    ///
+    /// One that the database dislikes fails the whole batch with [`StoreError::Rejected`], of whatever kind its error is;
+    /// then each is to be done in a transaction of its own, which says what is wrong with it.
+    async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError>;
 
     /// Runs a handler's own `CREATE TABLE IF NOT EXISTS` statements, one process at a time.
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;

@@ -18,6 +18,8 @@ mod sweep;
 mod upgrade;
 #[path = "conformance/work.rs"]
 mod work;
+#[path = "conformance/writes.rs"]
+mod writes;
 
 use std::collections::HashSet;
 use std::sync::Arc;

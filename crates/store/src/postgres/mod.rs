@@ -11,6 +11,7 @@ mod operate;
 mod record;
 mod sweep;
 mod work;
+mod writes;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,9 +29,15 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::{
+<<<<<<< HEAD
+    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
+    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
+    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+=======
     Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary,
     Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled, Step, Store,
     StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
+>>>>>>> spool
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -114,6 +121,10 @@ impl Work for PostgresStore {
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
         let is_held = on(&self.workers, async |connection| effects::finish(connection, effect, result).await).await?;
         if is_held { Ok(()) } else { Err(EffectError::LostLease) }
+    }
+
+    async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
+        writes::write(&self.effects, writes).await
     }
 
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {

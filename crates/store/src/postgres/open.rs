@@ -72,6 +72,8 @@ fn with_settings(options: PgConnectOptions) -> PgConnectOptions {
             ("idle_in_transaction_session_timeout", "10s"),
             // Statements wait for each other's rows and then go on with what has become of them.
             ("default_transaction_isolation", "read committed"),
+            // Values that stand in a text are quoted accordingly.
+            ("standard_conforming_strings", "on"),
             // A batch is always the same statement; planning it anew for each batch costs more than running it. But a plan
             // that was made while a table was short is still used when it is long, so it must go by the keys at once.
             ("plan_cache_mode", "force_generic_plan"),

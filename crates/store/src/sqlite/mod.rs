@@ -12,6 +12,7 @@ mod rows;
 mod spool;
 mod sweep;
 mod work;
+mod writes;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,9 +27,9 @@ use uuid::Uuid;
 pub use spool::Spool;
 
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
-    Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
-    StoredEvent, Sweep, Swept, Token, Which, Work,
+    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
+    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
+    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 pub(crate) struct SqliteStore {
@@ -98,6 +99,10 @@ impl Work for SqliteStore {
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
         let is_held = self.write(async |writer| effects::finish(writer, effect, result).await).await?;
         if is_held { Ok(()) } else { Err(EffectError::LostLease) }
+    }
+
+    async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
+        writes::write(self.begin().await?, &self.broken, writes).await
     }
 
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {

@@ -35,16 +35,8 @@ impl Handler for Bench {
 
     async fn handle(&self, event: &Event<InvoicePaid>, effects: &Effects) -> Handled {
         let InvoicePaid { id, data } = &event.payload;
-        effects
-            .once("upsert", async |tx| {
-                tx.execute(
-                    "INSERT INTO bench_done (id, amount) VALUES ($1, $2) \
-                     ON CONFLICT (id) DO UPDATE SET amount = excluded.amount",
-                    values![id.as_str(), data.object.amount_paid],
-                )
-                .await?;
-                Ok(())
-            })
-            .await
+        const UPSERT: &str = "INSERT INTO bench_done (id, amount) VALUES ($1, $2) \
+             ON CONFLICT (id) DO UPDATE SET amount = excluded.amount";
+        effects.write("upsert", UPSERT, values![id.as_str(), data.object.amount_paid]).await
     }
 }
