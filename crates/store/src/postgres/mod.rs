@@ -29,15 +29,9 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::{
-<<<<<<< HEAD
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
-    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
-=======
-    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary,
-    Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled, Step, Store,
-    StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
->>>>>>> spool
+    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
+    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled,
+    Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
