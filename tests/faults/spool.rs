@@ -251,7 +251,7 @@ fn on_a_full_disk_senders_are_told_to_come_again_until_there_is_room() {
 
 #[test]
 fn when_the_disk_of_the_spool_fails_events_go_to_postgres_and_what_was_promised_before_is_drained_later() {
-    let disk = Disk::new(32);
+    let mut disk = Disk::new(32);
     let mut rig = Rig::new(&format!("spool = \"{}\"", disk.path().join("spool.db").display()), "");
     rig.postgres.kill();
     assert_eq!(send(rig.gateway(), 0).status, 200, "it is in the spool");
