@@ -95,31 +95,6 @@ fn every_promise_survives_failing_flushes_of_the_spool() {
     witness.assert_kept();
 }
 
-/// With Postgres gone, senders are refused as long as there is no room in the spool.
-#[test]
-#[ignore = "nightly: needs its own disk"]
-fn a_full_disk_of_the_spool_loses_nothing() {
-    let disk = Disk::new(64);
-    let mut postgres = PrivatePostgres::start(&[]);
-    let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
-    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite).store(&postgres.database()).spool(&spool));
-    for _ in 0..3 {
-        postgres.kill();
-        let load = witness.load();
-        load.wait_for_promises(50);
-        disk.fill();
-        load.wait_for_refusal();
-        disk.make_room();
-        load.wait_for_more_promises(50);
-        witness.note(load);
-        assert!(witness.gateway().is_running());
-        postgres.restart();
-        witness.wait_until_drained();
-        witness.assert_nothing_is_lost();
-    }
-    witness.assert_kept();
-}
-
 /// Refuses as long as the disk is full, and then goes on by itself. The refusals show that it was full.
 #[test]
 #[ignore = "nightly: needs its own disk"]
