@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hookfast_harness::{Gateway, Ledger, Load, Setup, Signal, eventually_within};
+use hookfast_harness::{Gateway, Ledger, Load, Setup, Signal, eventually_within, sample_key, signed};
+use hookfast_webhook::Request;
 
 use crate::rig::{HASTY, TO_THE_END};
 
@@ -39,7 +40,7 @@ impl Witness {
     }
 
     fn load_of_round(&mut self, round: u64) -> Load {
-        Load::start_at(self.gateway().ingest, CLIENTS, round * EVENTS_IN_A_ROUND)
+        Load::start_at(self.gateway().ingest, CLIENTS, round * EVENTS_IN_A_ROUND, event)
     }
 
     /// Ends the sending and remembers the promises.
@@ -101,6 +102,12 @@ impl Witness {
     pub(crate) fn count(&mut self, what: &str) -> usize {
         self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
     }
+}
+
+/// Every other event has an effect that shares its commit with others.
+fn event(serial: u64) -> Request {
+    let (id, write) = (sample_key(serial), serial.is_multiple_of(2));
+    signed(&format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{{"write":{write}}}}}"#))
 }
 
 /// Answers may take as long as a busy machine needs.
