@@ -8,6 +8,7 @@ mod error;
 mod faults;
 mod headers;
 mod job;
+mod lent;
 mod migrations;
 mod open;
 mod operate;

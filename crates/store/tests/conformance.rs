@@ -4,6 +4,8 @@
 #[macro_use]
 #[path = "conformance/database.rs"]
 mod database;
+#[path = "conformance/batches.rs"]
+mod batches;
 #[path = "conformance/effects.rs"]
 mod effects;
 #[path = "conformance/operate.rs"]

@@ -2,6 +2,7 @@
 
 mod act;
 mod connections;
+mod copy;
 mod drain;
 pub(crate) mod effects;
 mod events;
@@ -28,6 +29,7 @@ pub(crate) use open::name;
 
 use connections::Connections;
 
+use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
     EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled,
@@ -187,20 +189,15 @@ impl Store for PostgresStore {
     }
 }
 
-/// Does something on a connection, and gives up the connection if it takes too long.
+/// Does something on a connection, and gives up the connection if it takes too long, or if nobody waits for it any more.
 async fn on<T>(
     pool: &PgPool,
     verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
 ) -> Result<T, StoreError> {
-    let mut connection = pool.acquire().await.map_err(|error| judge(&error))?;
-    match timeout(BATCH_TIMEOUT, verb(&mut connection)).await {
-        Ok(done) => done.map_err(|error| judge(&error)),
-        Err(_) => {
-            // Its answer may still come, so nobody else may use this connection.
-            drop(connection.detach());
-            Err(too_slow())
-        }
-    }
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let done = timeout(BATCH_TIMEOUT, verb(lent.connection())).await.map_err(|_| too_slow())?;
+    lent.give_back();
+    done.map_err(|error| judge(&error))
 }
 
 fn too_slow() -> StoreError {

@@ -27,6 +27,7 @@ use uuid::Uuid;
 pub use spool::Spool;
 
 use crate::faults::{Protection, is_off};
+use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
     EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
@@ -46,9 +47,10 @@ pub(crate) struct SqliteStore {
 #[async_trait]
 impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        let mut writer = self.writer.acquire().await.map_err(|error| self.judge(&error))?;
+        let mut writer = Lent::new(self.writer.acquire().await.map_err(|error| self.judge(&error))?);
         self.refuse_if_broken()?;
-        let recorded = record::record(&mut writer, events, self.dispatch_grace).await;
+        let recorded = record::record(writer.connection(), events, self.dispatch_grace).await;
+        writer.give_back();
         recorded.map_err(|error| self.judge(&error))
     }
 
