@@ -2,17 +2,22 @@
 //! papers; each has a negative control, which takes a protection away and sees the promise break.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod bad_disks;
+mod clocks;
 mod crash_points;
 mod duplicates;
+mod failover;
 mod kills;
 mod machine;
 mod model;
 mod nats;
+mod network;
 mod poison;
 mod power;
 mod rig;
 mod spool;
 mod spool_clients;
+mod storm;
 mod sudden_ends;
 mod witness;
 mod zombies;

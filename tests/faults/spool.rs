@@ -248,3 +248,29 @@ fn on_a_full_disk_senders_are_told_to_come_again_until_there_is_room() {
     let lost: Vec<_> = promised.iter().map(|serial| sample_key(*serial)).filter(|key| !keys.contains(key)).collect();
     assert_eq!(lost, Vec::<String>::new());
 }
+
+#[test]
+fn when_the_disk_of_the_spool_fails_events_go_to_postgres_and_what_was_promised_before_is_drained_later() {
+    let mut disk = Disk::new(32);
+    let mut rig = Rig::new(&format!("spool = \"{}\"", disk.path().join("spool.db").display()), "");
+    rig.postgres.kill();
+    assert_eq!(send(rig.gateway(), 0).status, 200, "it is in the spool");
+    disk.cut_power();
+    assert_eq!(send(rig.gateway(), 1).status, 503, "there is neither");
+
+    rig.postgres.restart();
+    eventually("it is recorded in Postgres", || send(rig.gateway(), 2).status == 200);
+    let readiness = || {
+        let request = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        Client::connect(rig.gateway().ingest).raw(request).unwrap().text()
+    };
+    eventually("it says so", || readiness().starts_with("degraded: the spool cannot be used"));
+    let keys = |rig: &Rig| rig.gateway().query("SELECT dedupe_key FROM events ORDER BY dedupe_key").concat();
+    assert_eq!(keys(&rig), [sample_key(2)]);
+
+    rig.kill_the_gateway();
+    disk.power_on();
+    rig.gateway = rig.gateway.take().map(Gateway::restart);
+    rig.wait_until_drained();
+    assert_eq!(keys(&rig), [sample_key(0), sample_key(2)]);
+}

@@ -7,6 +7,8 @@ pub(crate) enum Protection {
     Fence,
     /// A commit is on the disk before it counts.
     Sync,
+    /// After an I/O error nothing more is promised.
+    Distrust,
 }
 
 #[cfg(not(feature = "faults"))]

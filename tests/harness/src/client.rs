@@ -55,6 +55,12 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Waits so long for an answer, and not as long as usual.
+    pub fn with_patience(self, patience: Duration) -> Self {
+        self.stream.get_ref().set_read_timeout(Some(patience)).expect("it is not zero");
+        self
+    }
+
     /// Connects from another loopback address, as another client would.
     pub fn connect_from(client: IpAddr, address: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();

@@ -14,7 +14,7 @@ pub(crate) fn run(url: &str, statements: &str) {
 }
 
 /// The rows of a query, each with its columns as text.
-pub(crate) fn query(url: &str, statement: &str) -> Vec<Vec<String>> {
+pub fn query(url: &str, statement: &str) -> Vec<Vec<String>> {
     const BETWEEN: char = '\u{1f}';
     let mut command = shell(url);
     if is_sqlite(url) {

@@ -109,9 +109,19 @@ impl Gateway {
 
     /// The same, with the wrapper.
     pub fn restart_wrapped(mut self) -> Self {
-        self.started = self.setup.spawn();
-        (self.ingest, self.admin) = (self.started.ingest, self.started.admin);
+        self.is_now(self.setup.spawn());
         self
+    }
+
+    /// Starts the binary again after its end, and says whether it became ready. Where something it needs is away, it may
+    /// not.
+    pub fn try_restart(&mut self) -> bool {
+        self.setup.try_spawn().map(|started| self.is_now(started)).is_some()
+    }
+
+    fn is_now(&mut self, started: Started) {
+        (self.ingest, self.admin) = (started.ingest, started.admin);
+        self.started = started;
     }
 
     /// Runs another command, such as `["events", "list"]`, with the same configuration.

@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod client;
+mod clock;
 mod database;
 mod disk;
+mod disturbed;
 mod ended;
 mod gateway;
 mod load;
@@ -18,8 +20,10 @@ mod setup;
 mod stripe;
 
 pub use client::{Answer, Client, eventually, eventually_within};
-pub use database::Hold;
+pub use clock::WrongClock;
+pub use database::{Hold, query};
 pub use disk::Disk;
+pub use disturbed::Disturbed;
 pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
 pub use load::{Ledger, Load, sample_key};

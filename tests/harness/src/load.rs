@@ -3,17 +3,28 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use hookfast_webhook::Request;
+
 use crate::{Answer, Client, Gateway, eventually, sample};
+
+/// How far apart the events of two clients are.
+const ROW: u64 = 1_000_000_000;
 
 /// Clients at work.
 #[derive(Debug)]
 pub struct Load {
-    stop: Arc<AtomicBool>,
-    promises: Arc<AtomicUsize>,
+    progress: Arc<Progress>,
     clients: Vec<JoinHandle<Ledger>>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    is_over: AtomicBool,
+    promises: AtomicUsize,
+    refusals: AtomicUsize,
 }
 
 /// What became of the events that were sent.
@@ -30,29 +41,40 @@ pub struct Ledger {
 impl Load {
     /// Starts so many clients. Every event is another one.
     pub fn start(address: SocketAddr, clients: u64) -> Self {
-        Self::start_at(address, clients, 0)
+        Self::start_at(address, clients, 0, sample)
     }
 
-    /// The same with other events: each client begins so much later in its own row of a million.
-    pub fn start_at(address: SocketAddr, clients: u64, first: u64) -> Self {
-        let (stop, promises) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    /// The same with other events: each client begins so much later in its own row. The key of an event is that of the
+    /// sample with its number.
+    pub fn start_at(address: SocketAddr, clients: u64, first: u64, event: fn(u64) -> Request) -> Self {
+        let progress = Arc::<Progress>::default();
         let clients = (0..clients)
             .map(|client| {
-                let (stop, promises) = (Arc::clone(&stop), Arc::clone(&promises));
-                std::thread::spawn(move || send_until(&stop, &promises, address, client * 1_000_000 + first))
+                let progress = Arc::clone(&progress);
+                std::thread::spawn(move || send_until_over(&progress, address, client * ROW + first, event))
             })
             .collect();
-        Self { stop, promises, clients }
+        Self { progress, clients }
     }
 
     /// Waits until so many events are promised.
     pub fn wait_for_promises(&self, count: usize) {
-        eventually("clients get answers", || self.promises.load(Ordering::Relaxed) >= count);
+        eventually("clients are promised something", || self.progress.promises.load(Relaxed) >= count);
+    }
+
+    /// Waits until so many events are promised in addition to those that are.
+    pub fn wait_for_more_promises(&self, count: usize) {
+        self.wait_for_promises(self.progress.promises.load(Relaxed) + count);
+    }
+
+    /// Waits until a client is refused.
+    pub fn wait_for_refusal(&self) {
+        eventually("a client is refused", || self.progress.refusals.load(Relaxed) > 0);
     }
 
     /// Stops the clients after the request each is at.
     pub fn end(self) -> Ledger {
-        self.stop.store(true, Ordering::Relaxed);
+        self.progress.is_over.store(true, Relaxed);
         let mut whole = Ledger::default();
         for client in self.clients {
             whole.add(client.join().expect("a client ends well"));
@@ -62,20 +84,19 @@ impl Load {
 }
 
 /// Sends until it is told to stop, or until nobody listens any more.
-fn send_until(stop: &AtomicBool, promises: &AtomicUsize, address: SocketAddr, first: u64) -> Ledger {
+fn send_until_over(progress: &Progress, address: SocketAddr, first: u64, event: fn(u64) -> Request) -> Ledger {
     let mut ledger = Ledger::default();
     let mut connection = None;
     for serial in first.. {
-        if stop.load(Ordering::Relaxed) {
+        if progress.is_over.load(Relaxed) {
             break;
         }
         let connected = connection.take().map_or_else(|| Client::try_connect(address), Ok);
         let Ok(mut client) = connected else { break };
         // Whoever gets no answer was promised nothing.
-        let Ok(answer) = client.send(&sample(serial)) else { continue };
-        if answer.status == 200 {
-            promises.fetch_add(1, Ordering::Relaxed);
-        }
+        let Ok(answer) = client.send(&event(serial)) else { continue };
+        let count = if answer.status == 200 { &progress.promises } else { &progress.refusals };
+        count.fetch_add(1, Relaxed);
         ledger.note(sample_key(serial), answer);
         connection = Some(client);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::postgres::free_port;
-use crate::{Signal, signal};
+use crate::{Disk, Signal, signal};
 
 /// Which nats-server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +41,26 @@ pub struct PrivateNats {
     server: Option<Child>,
     port: u16,
     monitor_port: u16,
+    /// For its log, and for its data if they are not on a disk of their own.
     folder: TempDir,
+    data: PathBuf,
 }
 
 impl PrivateNats {
     /// Starts a server.
     pub fn start(version: NatsVersion) -> Self {
         // Between asking for a free port and using it, somebody else may have taken it.
-        (0..5).map(|_| Self::new(version)).find_map(Self::try_run).expect("nats-server starts")
+        (0..5).map(|_| Self::new(version, None)).find_map(Self::try_run).expect("nats-server starts")
+    }
+
+    /// Starts a server with its data on a disk.
+    pub fn start_on(disk: &Disk, version: NatsVersion) -> Self {
+        (0..5).map(|_| Self::new(version, Some(disk))).find_map(Self::try_run).expect("nats-server starts")
     }
 
     /// A server that is not there yet.
     pub fn absent(version: NatsVersion) -> Self {
-        Self::new(version)
+        Self::new(version, None)
     }
 
     /// The server's URL.
@@ -81,7 +88,7 @@ impl PrivateNats {
         if self.server.is_some() {
             self.kill();
         }
-        fs::remove_dir_all(self.data()).unwrap();
+        fs::remove_dir_all(&self.data).unwrap();
         self.run();
     }
 
@@ -102,9 +109,10 @@ impl PrivateNats {
         answer.expect("the server answers").json()["messages"].as_u64().expect("it says how many")
     }
 
-    fn new(version: NatsVersion) -> Self {
+    fn new(version: NatsVersion, disk: Option<&Disk>) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-nats-").tempdir().expect("a temporary folder");
-        Self { version, server: None, port: free_port(), monitor_port: free_port(), folder }
+        let data = disk.map_or_else(|| folder.path().into(), Disk::path).join("data");
+        Self { version, server: None, port: free_port(), monitor_port: free_port(), folder, data }
     }
 
     fn try_run(mut self) -> Option<Self> {
@@ -121,7 +129,7 @@ impl PrivateNats {
         let mut server = Command::new(self.version.program())
             .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream"])
             .args(["--http_port", &self.monitor_port.to_string(), "--store_dir"])
-            .arg(self.data())
+            .arg(&self.data)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -140,10 +148,6 @@ impl PrivateNats {
             std::thread::sleep(Duration::from_millis(10));
         }
         false
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
     }
 
     fn log_path(&self) -> PathBuf {

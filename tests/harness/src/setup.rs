@@ -201,7 +201,14 @@ impl Setup {
     }
 
     pub(crate) fn spawn(&self) -> Started {
-        let log = self.folder.path().join("log.jsonl");
+        self.try_spawn().unwrap_or_else(|| {
+            panic!("hookfast did not start: {}", fs::read_to_string(self.log()).unwrap_or_default());
+        })
+    }
+
+    /// None if it ends, or is not ready for too long.
+    pub(crate) fn try_spawn(&self) -> Option<Started> {
+        let log = self.log();
         let mut process = self
             .serve()
             .stdout(Stdio::piped())
@@ -209,8 +216,15 @@ impl Setup {
             .spawn()
             .expect("hookfast starts");
         let printed = Arc::default();
-        let (ingest, admin) = addresses(&mut process, &log, &printed, self.role != "work");
-        Started { process, ingest, admin, log, printed }
+        let Ok((ingest, admin)) = addresses(&mut process, &printed, self.role != "work") else {
+            let _ = (process.kill(), process.wait());
+            return None;
+        };
+        Some(Started { process, ingest, admin, log, printed })
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log.jsonl")
     }
 }
 
@@ -227,10 +241,9 @@ pub(crate) struct Started {
 /// Reads the addresses that a gateway prints once it is ready. One that only works has no ingest.
 fn addresses(
     process: &mut Child,
-    log: &Path,
     printed: &Arc<Mutex<String>>,
     receives: bool,
-) -> (SocketAddr, SocketAddr) {
+) -> Result<(SocketAddr, SocketAddr), mpsc::RecvTimeoutError> {
     let (sender, receiver) = mpsc::channel();
     let output = process.stdout.take().expect("piped");
     let printed = Arc::clone(printed);
@@ -243,15 +256,7 @@ fn addresses(
             }
         }
     });
-    let next = || {
-        receiver.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| {
-            panic!("hookfast did not start: {}", fs::read_to_string(log).unwrap_or_default());
-        })
-    };
-    if receives {
-        (next(), next())
-    } else {
-        let admin = next();
-        (admin, admin)
-    }
+    let next = || receiver.recv_timeout(Duration::from_secs(30));
+    let first = next()?;
+    Ok(if receives { (first, next()?) } else { (first, first) })
 }

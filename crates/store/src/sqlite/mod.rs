@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 pub use spool::Spool;
 
+use crate::faults::{Protection, is_off};
 use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
@@ -225,7 +226,7 @@ fn judge(error: &sqlx::Error, broken: &OnceLock<String>) -> StoreError {
     let problem = error.to_string();
     match primary_code(error) {
         // IOERR, CORRUPT, NOTADB, READONLY, CANTOPEN
-        Some(10 | 11 | 26 | 8 | 14) => {
+        Some(10 | 11 | 26 | 8 | 14) if !is_off(Protection::Distrust) => {
             let _ = broken.set(problem.clone());
             StoreError::Broken(problem)
         }

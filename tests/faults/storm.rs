@@ -1,0 +1,214 @@
+//! Everything at once: while providers send, processes and servers are killed and stand still and links break, at times
+//! that follow from a seed. When it is over, every promise is kept.
+//!
+//! The seed is printed first; `FAULT_SEED` makes the same storm again, as far as a machine can be made to repeat itself.
+
+mod blows;
+mod senders;
+mod verdict;
+mod victims;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hookfast_harness::{Database, NatsVersion, PrivateNats, PrivatePostgres, Setup, query};
+
+use crate::rig::{BINARY, Halves, TO_THE_END};
+use blows::{Fault, Weather};
+use senders::{Ledger, Sender};
+use verdict::Verdict;
+use victims::{Process, Victim, Way, convalesce, suffer};
+
+const SENDERS: u64 = 4;
+
+/// Leases that are shorter than many a fault: a job is taken over after one, and its message is delivered again after two.
+/// Whoever is killed is not to blame.
+const WORK: &str =
+    "[work]\nlease = \"1s\"\nsweep_every = \"200ms\"\ndispatch_again_after = \"2s\"\ncrash_limit = 1000000\n";
+
+/// Patient, so that nothing is dead but what gives up.
+const ACTOR: &str = "[handlers.actor]\nordering = \"per_account\"\ndeadline = \"10s\"\nmax_attempts = 1000000\n\
+                     retry = { base = \"500ms\", factor = 1.0, cap = \"500ms\" }";
+
+#[test]
+fn a_storm_over_postgres_and_jetstream_breaks_no_promise() {
+    Storm::new(Halves::Apart, "").rage(Weather::MIXED).assert_kept();
+}
+
+#[test]
+fn a_storm_over_sqlite_breaks_no_promise() {
+    // There is only one victim.
+    let weather = Weather { calm: (100, 2500), ..Weather::MIXED };
+    Storm::new(Halves::Together, "").rage(weather).assert_kept();
+}
+
+/// Kills fall between an effect and its settling.
+#[test]
+fn without_the_marker_a_storm_doubles_effects() {
+    let killed =
+        Weather { calm: (200, 1000), lasts: (10, 50), ..only(|who, fault| is_worker(who) && fault == Fault::Kill) };
+    Storm::new(Halves::Apart, "Marker").rage(killed).assert_noticed("should be done once");
+}
+
+/// A worker stands still until the other has taken over, and then goes on beside it.
+#[test]
+fn without_the_fence_a_storm_lets_the_late_write() {
+    let stopped = only(|who, fault| who == "worker 1" && fault == Fault::Stop);
+    let stopped = Weather { calm: (1000, 1500), lasts: (2300, 3500), ..stopped };
+    Storm::new(Halves::Apart, "Fence").rage(stopped).assert_noticed("a late run");
+}
+
+/// Messages are lost with the server's disk, and jobs with their workers.
+#[test]
+fn without_the_sweeper_a_storm_leaves_jobs_behind() {
+    let lost = Weather {
+        calm: (500, 1500),
+        lasts: (100, 500),
+        ..only(|who, fault| fault == Fault::Wipe || is_worker(who) && fault == Fault::Kill)
+    };
+    Storm::new(Halves::Apart, "Sweeper").rage(lost).assert_noticed("and not succeeded");
+}
+
+/// What is sent twice is recorded twice.
+#[test]
+fn without_the_unique_key_a_storm_doubles_events() {
+    let storm = Storm::new(Halves::Apart, "");
+    query(&storm.store, "ALTER TABLE dedupe_keys DROP CONSTRAINT dedupe_keys_pkey");
+    storm.rage(only(|who, fault| is_worker(who) && fault == Fault::Kill)).assert_noticed("was recorded 2 times");
+}
+
+/// A short storm with one kind of fault.
+fn only(allows: fn(&str, Fault) -> bool) -> Weather {
+    Weather { length: Duration::from_secs(12), allows, ..Weather::MIXED }
+}
+
+fn is_worker(name: &str) -> bool {
+    name.starts_with("worker") && !name.contains(" to ")
+}
+
+/// Everybody who is in for it.
+struct Storm {
+    seed: u64,
+    victims: Vec<Box<dyn Victim>>,
+    /// The way to the database that no storm reaches.
+    store: String,
+    receiver: Arc<Mutex<SocketAddr>>,
+}
+
+/// What is left of it.
+struct Aftermath {
+    storm: Storm,
+    ledger: Ledger,
+}
+
+impl Storm {
+    fn new(halves: Halves, without: &str) -> Self {
+        let seed =
+            std::env::var("FAULT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
+        eprintln!("FAULT_SEED={seed}");
+        match halves {
+            Halves::Together => Self::over_sqlite(seed, without),
+            Halves::Apart => Self::over_postgres_and_jetstream(seed, without),
+        }
+    }
+
+    fn over_sqlite(seed: u64, without: &str) -> Self {
+        let gateway = setup(without).start();
+        let store = gateway.store_url().to_owned();
+        let process = Process::new("gateway", gateway, &[Fault::Kill, Fault::Stop, Fault::Lock]);
+        Self { seed, store, receiver: process.address(), victims: vec![Box::new(process)] }
+    }
+
+    fn over_postgres_and_jetstream(seed: u64, without: &str) -> Self {
+        let (postgres, nats) =
+            (PrivatePostgres::start(&["max_connections=300"]), PrivateNats::start(NatsVersion::Current));
+        let (store, queue) = (postgres.database(), nats.url());
+        let mut victims: Vec<Box<dyn Victim>> = Vec::new();
+        let mut start = |name: &'static str, role: &str| {
+            let (to_postgres, store) = Way::new(&format!("{name} to postgres"), &store);
+            let (to_nats, queue) = Way::new(&format!("{name} to nats"), &queue);
+            victims.extend([Box::new(to_postgres) as Box<dyn Victim>, Box::new(to_nats)]);
+            let gateway = setup(without).store(&store).queue(&queue).role(role, &[]).start();
+            Process::new(name, gateway, &[Fault::Kill, Fault::Stop])
+        };
+        let receiver = start("receiver", "receive");
+        let workers = [start("worker 1", "work"), start("worker 2", "work")];
+        let address = receiver.address();
+        victims.push(Box::new(receiver));
+        victims.extend(workers.map(|worker| Box::new(worker) as Box<dyn Victim>));
+        victims.push(Box::new(victims::Database::new(postgres)));
+        victims.push(Box::new(nats));
+        Self { seed, victims, store, receiver: address }
+    }
+
+    /// Lets it rage while providers send, and waits until everybody is well and the last event was taken.
+    fn rage(mut self, weather: Weather) -> Aftermath {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut chance = Rng::with_seed(self.seed);
+        let senders = (0..SENDERS).map(|number| {
+            let sender = Sender::new(&number.to_string(), &self.receiver, chance.u64(..), &is_over);
+            thread::spawn(|| sender.run())
+        });
+        let senders: Vec<_> = senders.collect();
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for victim in &mut self.victims {
+                let blows = weather.blows(victim.name(), &victim.faults(), &mut chance);
+                scope.spawn(move || suffer(&mut **victim, &blows, start, weather.length));
+            }
+            scope.spawn(|| thread::sleep(weather.length));
+        });
+        eprintln!("{:6.2} s: the storm is over", start.elapsed().as_secs_f64());
+        for victim in &mut self.victims {
+            convalesce(&mut **victim);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let mut ledger = Ledger::default();
+        for sender in senders {
+            ledger.add(sender.join().unwrap());
+        }
+        Aftermath { storm: self, ledger }
+    }
+}
+
+impl Aftermath {
+    fn assert_kept(&self) {
+        let Ledger { sent, in_vain, .. } = &self.ledger;
+        let promised = self.ledger.promised();
+        eprintln!("{} events were sent, {in_vain} times in vain, and {promised} promised", sent.len());
+        let broken = self.broken_promises(TO_THE_END);
+        let lost = query(&self.storm.store, "SELECT count(*) FROM attempts WHERE failure = 'crash'");
+        eprintln!("{} runs were cut short", lost[0][0]);
+        assert!(broken.is_empty(), "FAULT_SEED={} breaks promises:\n{}", self.storm.seed, broken.join("\n"));
+        assert!(promised > SENDERS as usize * 10, "only {promised} got through, which proves little");
+    }
+
+    fn assert_noticed(&self, what: &str) {
+        let broken = self.broken_promises(TO_THE_END / 6);
+        let noticed = broken.iter().any(|broken| broken.contains(what));
+        assert!(noticed, "FAULT_SEED={}: nothing like `{what}` in:\n{}", self.storm.seed, broken.join("\n"));
+    }
+
+    /// Everything that does not hold once all jobs are finished, or the patience is at its end.
+    fn broken_promises(&self, patience: Duration) -> Vec<String> {
+        let verdict = Verdict { store: &self.storm.store, sent: &self.ledger.sent };
+        let start = Instant::now();
+        while verdict.unfinished() > 0 && start.elapsed() < patience {
+            thread::sleep(Duration::from_millis(200));
+        }
+        let misdeeds = self.storm.victims.iter().flat_map(|victim| victim.misdeeds());
+        verdict.broken_promises().into_iter().chain(self.ledger.misdeeds.iter().chain(misdeeds).cloned()).collect()
+    }
+}
+
+fn setup(without: &str) -> Setup {
+    Setup::new(BINARY, Database::Sqlite)
+        .ingest("answer_deadline = \"2s\"")
+        .handlers(ACTOR)
+        .sections(WORK)
+        .variable("FAULT_WITHOUT", without)
+}

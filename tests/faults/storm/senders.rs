@@ -1,0 +1,164 @@
+//! Providers in a storm: they sign, repeat what got no answer or a 5xx, send some things twice, and write down what they
+//! were promised.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hookfast_harness::{Client, signed};
+
+/// Within this time after the storm, whoever goes on trying has a 2xx.
+pub(crate) const ACCEPTED_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a sender waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An event that was sent at least once.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) id: String,
+    pub(crate) body: String,
+    /// How many effects it has; a dead letter has none.
+    pub(crate) effects: usize,
+    pub(crate) gives_up: bool,
+    /// There was a 2xx.
+    pub(crate) is_promised: bool,
+}
+
+/// One provider.
+pub(crate) struct Sender {
+    name: String,
+    receiver: Arc<Mutex<SocketAddr>>,
+    chance: Rng,
+    is_over: Arc<AtomicBool>,
+    ledger: Ledger,
+}
+
+/// What a provider can tell.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) sent: Vec<Sent>,
+    /// How often there was no 2xx.
+    pub(crate) in_vain: usize,
+    pub(crate) misdeeds: Vec<String>,
+}
+
+impl Ledger {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sent.extend(other.sent);
+        self.in_vain += other.in_vain;
+        self.misdeeds.extend(other.misdeeds);
+    }
+
+    pub(crate) fn promised(&self) -> usize {
+        self.sent.iter().filter(|sent| sent.is_promised).count()
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(name: &str, receiver: &Arc<Mutex<SocketAddr>>, seed: u64, is_over: &Arc<AtomicBool>) -> Self {
+        Self {
+            name: name.into(),
+            receiver: Arc::clone(receiver),
+            chance: Rng::with_seed(seed),
+            is_over: Arc::clone(is_over),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Sends until the storm is over.
+    pub(crate) fn run(mut self) -> Ledger {
+        while !self.is_over.load(Ordering::Relaxed) {
+            self.send_one();
+            thread::sleep(Duration::from_millis(self.chance.u64(20..150)));
+        }
+        // Whatever happened before, this one must be taken.
+        let last = self.next_event();
+        self.deliver(last, false);
+        self.ledger
+    }
+
+    fn send_one(&mut self) {
+        let event = self.next_event();
+        let (body, lucky) = (event.body.clone(), self.chance.u32(0..100));
+        // Some do not try again.
+        self.deliver(event, lucky < 10);
+        match lucky {
+            // Some send it twice, and some do so at once.
+            10..20 => drop(self.post(&body)),
+            20..30 => thread::scope(|scope| {
+                scope.spawn(|| drop(self.post(&body)));
+                scope.spawn(|| drop(self.post(&body)));
+            }),
+            _ => {}
+        }
+    }
+
+    /// Sends an event until there is a 2xx.
+    fn deliver(&mut self, mut event: Sent, may_give_up: bool) {
+        let start = Instant::now();
+        while !event.is_promised {
+            let answer = self.post(&event.body);
+            event.is_promised = self.is_promise(&answer);
+            self.ledger.in_vain += usize::from(!event.is_promised);
+            let is_late = self.is_over.load(Ordering::Relaxed) && start.elapsed() > ACCEPTED_WITHIN;
+            if is_late && !event.is_promised {
+                self.ledger
+                    .misdeeds
+                    .push(format!("{} was not accepted within {ACCEPTED_WITHIN:?}: {answer:?}", event.id));
+            }
+            if is_late || may_give_up {
+                break;
+            }
+            if !event.is_promised {
+                thread::sleep(Duration::from_millis(self.chance.u64(50..500)));
+            }
+        }
+        self.ledger.sent.push(event);
+    }
+
+    fn is_promise(&mut self, answer: &io::Result<u16>) -> bool {
+        match answer {
+            Ok(200) => true,
+            Ok(503) | Err(_) => false,
+            Ok(other) => {
+                self.ledger.misdeeds.push(format!("{} was answered {other}", self.name));
+                false
+            }
+        }
+    }
+
+    fn post(&self, body: &str) -> io::Result<u16> {
+        let receiver = *self.receiver.lock().unwrap();
+        let mut client = Client::try_connect(receiver)?.with_patience(PATIENCE);
+        client.send(&signed(body)).map(|answer| answer.status)
+    }
+
+    fn next_event(&mut self) -> Sent {
+        let id = format!("evt_{}_{:05}", self.name, self.ledger.sent.len());
+        let account = self.chance.bool().then(|| format!("acct_{}", self.name));
+        let (act, effects, gives_up) = self.act(account.as_deref());
+        let named = account.as_ref().map(|account| format!(r#","account":"{account}""#)).unwrap_or_default();
+        let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1{named},"act":{{{act}}}}}"#);
+        Sent { id, body, effects, gives_up, is_promised: false }
+    }
+
+    /// What the handler shall do, how many effects that has, and whether it gives up.
+    fn act(&mut self, account: Option<&str>) -> (String, usize, bool) {
+        let key = account.map(|account| format!(r#""key":"{account}","#)).unwrap_or_default();
+        let milliseconds = self.chance.u32(1..60);
+        match self.chance.u32(0..100) {
+            0..5 => (format!(r#"{key}"give_up":true"#), 0, true),
+            5..12 => (format!(r#"{key}"fail_times":1,"sleep_after_ms":{milliseconds}"#), 1, false),
+            12..20 => (format!(r#"{key}"effects":3,"sleep_in_effect_ms":{milliseconds}"#), 3, false),
+            // Longer than many a fault, where nobody waits behind it.
+            20..45 if account.is_none() => (format!(r#""sleep_ms":{}"#, milliseconds * 40), 1, false),
+            20..45 => (format!(r#"{key}"sleep_ms":{},"sleep_after_ms":{milliseconds}"#, milliseconds * 4), 1, false),
+            _ => (format!(r#"{key}"sleep_after_ms":{milliseconds}"#), 1, false),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What must hold after a storm, judged by what the senders know and what the database holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hookfast_harness::query;
+
+use super::senders::Sent;
+
+/// A database after the storm, and everything that was sent.
+pub(crate) struct Verdict<'a> {
+    pub(crate) store: &'a str,
+    pub(crate) sent: &'a [Sent],
+}
+
+impl Verdict<'_> {
+    /// How many jobs are not finished.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.rows("SELECT count(*) FROM jobs WHERE finished_at IS NULL")[0][0].parse().unwrap()
+    }
+
+    /// Everything that does not hold, in sentences.
+    pub(crate) fn broken_promises(&self) -> Vec<String> {
+        let broken = [
+            self.recorded_once(),
+            self.finished(),
+            self.done_once(),
+            self.in_order(),
+            self.written_by_whoever_holds_it(),
+        ];
+        broken.concat()
+    }
+
+    /// What was promised is there, nothing is there twice, and the bytes are those that were sent.
+    fn recorded_once(&self) -> Vec<String> {
+        let body = if self.store.starts_with("sqlite:") { "lower(hex(body))" } else { "encode(body, 'hex')" };
+        let mut bodies = BTreeMap::<_, Vec<_>>::new();
+        for row in self.rows(&format!("SELECT dedupe_key, {body} FROM events")) {
+            bodies.entry(row[0].clone()).or_default().push(row[1].clone());
+        }
+        let judge = |sent: &Sent| match bodies.get(&sent.id).map(Vec::as_slice) {
+            None if sent.is_promised => Some(format!("{} was promised and is lost", sent.id)),
+            None => None,
+            Some([body]) if *body == hex(&sent.body) => None,
+            Some([body]) => Some(format!("{} was changed: {body}", sent.id)),
+            Some(several) => Some(format!("{} was recorded {} times", sent.id, several.len())),
+        };
+        self.sent.iter().filter_map(judge).collect()
+    }
+
+    /// Every event has one job, which succeeded, or is dead if it gave up.
+    fn finished(&self) -> Vec<String> {
+        let states = self.by_event(
+            "SELECT dedupe_key, coalesce(state, 'missing') FROM events LEFT JOIN jobs ON jobs.event_id = events.id",
+        );
+        let judge = |sent: &Sent| {
+            let expected = if sent.gives_up { "dead_letter" } else { "succeeded" };
+            let state = states.get(&sent.id)?;
+            (state != expected).then(|| format!("the job of {} is {state} and not {expected}", sent.id))
+        };
+        self.sent.iter().filter_map(judge).collect()
+    }
+
+    /// Every effect of a recorded event is there exactly once.
+    fn done_once(&self) -> Vec<String> {
+        let mut times = BTreeMap::<_, BTreeMap<_, usize>>::new();
+        for row in self.rows("SELECT event, effect, count(*) FROM done GROUP BY event, effect") {
+            times.entry(row[0].clone()).or_default().insert(row[1].clone(), row[2].parse().unwrap());
+        }
+        let recorded = self.by_event("SELECT dedupe_key, source FROM events");
+        let nothing = BTreeMap::new();
+        let judge = |sent: &Sent| {
+            let done = times.get(&sent.id).unwrap_or(&nothing);
+            let is_right = done.len() == sent.effects && done.values().all(|times| *times == 1);
+            let is_wrong = recorded.contains_key(&sent.id) && !is_right;
+            is_wrong.then(|| format!("{} should be done once, {} effects: {done:?}", sent.id, sent.effects))
+        };
+        self.sent.iter().filter_map(judge).collect()
+    }
+
+    /// The events of one account that were promised one after the other were done one at a time and in that order. Of an
+    /// event that was not promised, nobody knows when it was recorded.
+    fn in_order(&self) -> Vec<String> {
+        let promised: BTreeSet<_> = self.sent.iter().filter(|sent| sent.is_promised).map(|sent| &sent.id).collect();
+        let mut rows = self.rows("SELECT ordering, place, event FROM done WHERE ordering <> '' ORDER BY 1, 2, 3");
+        rows.retain(|row| promised.contains(&row[2]));
+        let judge = |pair: &[Vec<String>]| {
+            let [before, after] = pair else { return None };
+            let is_wrong = before[0] == after[0] && (before[2] > after[2] || before[1] == after[1]);
+            let told = |row: &[String]| format!("{} was done at place {}", row[2], row[1]);
+            is_wrong.then(|| format!("not in order: {}, and then {}", told(before), told(after)))
+        };
+        rows.windows(2).filter_map(judge).collect()
+    }
+
+    /// A run that no longer held its job wrote nothing: no effect after a later run had begun, and no success but the last
+    /// run's.
+    fn written_by_whoever_holds_it(&self) -> Vec<String> {
+        let late_effects = "SELECT DISTINCT events.dedupe_key FROM done \
+             JOIN events ON events.dedupe_key = done.event \
+             JOIN effects ON effects.event_id = events.id AND effects.key = done.effect \
+             JOIN attempts ON attempts.event_id = events.id AND attempts.number > done.attempt \
+             WHERE attempts.started_at < effects.done_at";
+        let late_successes = "SELECT events.dedupe_key FROM attempts \
+             JOIN jobs ON jobs.event_id = attempts.event_id JOIN events ON events.id = jobs.event_id \
+             WHERE attempts.failure IS NULL AND (jobs.state <> 'succeeded' OR attempts.number <> jobs.attempts)";
+        let effects = self.rows(late_effects).into_iter().map(|row| format!("{}: a late run wrote an effect", row[0]));
+        let successes = self.rows(late_successes).into_iter().map(|row| format!("{}: a late run settled", row[0]));
+        effects.chain(successes).collect()
+    }
+
+    fn by_event(&self, statement: &str) -> BTreeMap<String, String> {
+        self.rows(statement).into_iter().map(|row| (row[0].clone(), row[1].clone())).collect()
+    }
+
+    fn rows(&self, statement: &str) -> Vec<Vec<String>> {
+        query(self.store, statement)
+    }
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
