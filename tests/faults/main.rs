@@ -3,15 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bad_disks;
+mod bad_rows;
 mod crash_points;
+mod crowd;
 mod duplicates;
 mod kills;
+mod long_snapshot;
 mod machine;
 mod model;
 mod nats;
+mod neighbours;
+mod overload;
 mod poison;
 mod power;
 mod rig;
+mod rolling;
 mod storm;
 mod sudden_ends;
 mod witness;
