@@ -1,6 +1,5 @@
 //! Bodies that harm whoever reads them. They are signed: a provider passes on what its own users wrote.
 
-use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -17,7 +16,7 @@ fn assert_kept(gateway: &Gateway, request: &Request, event_type: &str) {
     assert_eq!(newest.summary.event_type, event_type);
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = gzip.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
