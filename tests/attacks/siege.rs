@@ -7,6 +7,7 @@ use std::time::Duration;
 use hookfast_harness::{Client, Gateway, Ledger, Load, Setup, sample};
 
 use super::payload::gzip;
+use super::resources::{OVERLOADED, refused_connections};
 use super::{setup, signed_bytes, stranger, unproved, with_header};
 
 /// Of each kind.
@@ -32,10 +33,12 @@ fn lay_siege(gateway: &Gateway) -> Vec<Client> {
     clients.collect()
 }
 
-fn assert_all_served(gateway: &Gateway, ledger: &Ledger) {
-    let log = gateway.log();
-    let said: Vec<_> = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
-    assert!(ledger.others.is_empty(), "{} were refused: {}", ledger.others.len(), said.join("\n"));
+/// Nobody was sent away for want of a place, and nobody waited for the store because of the attack. On a busy machine the
+/// disk may be too slow for somebody all the same; promises are kept.
+fn assert_all_found_a_place(gateway: &Gateway, ledger: &Ledger) {
+    assert_eq!((refused_connections(gateway), gateway.metric(OVERLOADED)), (0.0, 0.0));
+    assert!(!gateway.log().contains("pool timed out"), "the store was kept from recording");
+    assert!(ledger.others.iter().all(|answer| answer.status == 503), "{:?}", ledger.others);
     ledger.assert_kept(gateway);
 }
 
@@ -55,7 +58,7 @@ fn case_27_many_slow_clients_of_every_kind_hold_up_nobody() {
     let (grown, ledger) = (gateway.peak_memory_bytes() - before, load.end());
     assert_eq!(slow.len(), 4 * SLOW_CLIENTS);
     assert!(grown < MEMORY_BYTES, "{grown} bytes for {} slow clients", slow.len());
-    assert_all_served(&gateway, &ledger);
+    assert_all_found_a_place(&gateway, &ledger);
 }
 
 /// What keeps the places of the others free is that one address has only so many.
@@ -87,7 +90,7 @@ fn case_26_many_bombs_at_once_are_small_bodies() {
     let (grown, ledger) = (gateway.peak_memory_bytes() - before, load.end());
     // Less than two of them would need.
     assert!(grown < MEMORY_BYTES, "{grown} bytes for bombs of {}", bomb.len());
-    assert_all_served(&gateway, &ledger);
+    assert_all_found_a_place(&gateway, &ledger);
 }
 
 /// How many a well-behaved client sends, one after the other.
