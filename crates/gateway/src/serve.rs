@@ -182,7 +182,9 @@ impl Gateway {
     ) -> Result<hookfast_processor::Running, Exit> {
         let (store, queue) = (Arc::clone(&self.store), Arc::clone(queue));
         let staff = staff(config, &self.role);
-        Ok(hookfast_processor::start(store, queue, staff, config.work.clone(), self.for_handlers.clone()).await?)
+        let start = hookfast_processor::start(store, queue, staff, config.work.clone(), self.for_handlers.clone());
+        // Beside the commits: on SQLite they take turns with them, and a turn must not wait for the requests to leave time.
+        Ok(self.commits.spawn(start).await.map_err(Exit::failed)??)
     }
 
     async fn start_ingest(
