@@ -9,8 +9,7 @@ mod verdict;
 mod victims;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -168,10 +167,10 @@ impl Storm {
 
     /// Lets it rage while providers send, and waits until everybody is well and the last event was taken.
     fn rage(mut self, weather: Weather) -> Aftermath {
-        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(OnceLock::new());
         let mut chance = Rng::with_seed(self.seed);
         let senders = (0..SENDERS).map(|number| {
-            let sender = Sender::new(&number.to_string(), &self.receiver, chance.u64(..), &is_over);
+            let sender = Sender::new(&number.to_string(), &self.receiver, chance.u64(..), &over);
             thread::spawn(|| sender.run())
         });
         let senders: Vec<_> = senders.collect();
@@ -187,7 +186,7 @@ impl Storm {
         for victim in &mut self.victims {
             convalesce(&mut **victim);
         }
-        is_over.store(true, Ordering::Relaxed);
+        over.set(Instant::now()).expect("it is over once");
         let mut ledger = Ledger::default();
         for sender in senders {
             ledger.add(sender.join().unwrap());
