@@ -14,6 +14,7 @@ mod proxy;
 mod replay;
 mod resources;
 mod secrets;
+mod siege;
 mod signature;
 mod slow;
 

@@ -1,6 +1,5 @@
 //! Bodies that harm whoever reads them. They are signed: a provider passes on what its own users wrote.
 
-use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -17,14 +16,7 @@ fn assert_kept(gateway: &Gateway, request: &Request, event_type: &str) {
     assert_eq!(newest.summary.event_type, event_type);
 }
 
-/// The most memory the gateway ever had.
-fn peak_memory_bytes(gateway: &Gateway) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = gzip.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
@@ -41,7 +33,7 @@ fn case_26_a_decompression_bomb_is_kept_as_it_is() {
     let gateway = gateway();
     let bomb = gzip(&vec![b' '; BOMB_BYTES]);
     let nested = gzip(&bomb);
-    let before = peak_memory_bytes(&gateway);
+    let before = gateway.peak_memory_bytes();
     for (coding, body) in
         [("gzip", &bomb), ("x-gzip", &nested), ("gzip, gzip", &nested), ("br", &bomb), ("nonsense", &nested)]
     {
@@ -51,7 +43,7 @@ fn case_26_a_decompression_bomb_is_kept_as_it_is() {
         assert_eq!(gateway.client().send(&encoded(unproved("t=1,v1=00", &body))).unwrap().status, 401);
         assert_kept(&gateway, &encoded(signed_bytes(&body)), UNREADABLE);
     }
-    let grown = peak_memory_bytes(&gateway) - before;
+    let grown = gateway.peak_memory_bytes() - before;
     assert!(grown < BOMB_BYTES / 4, "{grown} bytes were needed for a bomb of {}", bomb.len());
     assert_serves(&gateway);
 }

@@ -86,9 +86,9 @@ fn case_25_all_bodies_together_have_a_limit() {
     });
 }
 
-const OVERLOADED: &str = r#"hookfast_ingest_requests_total{source="stripe",outcome="overloaded"}"#;
+pub(crate) const OVERLOADED: &str = r#"hookfast_ingest_requests_total{source="stripe",outcome="overloaded"}"#;
 
-fn refused_connections(gateway: &Gateway) -> f64 {
+pub(crate) fn refused_connections(gateway: &Gateway) -> f64 {
     gateway.metric("hookfast_connections_refused_total")
 }
 

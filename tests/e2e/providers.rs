@@ -79,9 +79,7 @@ fn a_large_body_of_garmin_takes_less_memory_than_three_of_it() {
     let body = format!(r#"{{"activityDetails":[{}]}}"#, (0..80).map(record).collect::<Vec<_>>().join(","));
     assert_eq!(post(&gateway, "/webhooks/garmin", "garmin-client-id: c-1\r\n", &body).status, 200);
     assert_eq!(gateway.events().len(), 80);
-    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB");
-    let peak = peak.parse::<usize>().unwrap() * 1024;
+    let peak = gateway.peak_memory_bytes();
     assert!(peak < 3 * body.len(), "{peak} bytes for a body of {}", body.len());
 }
 

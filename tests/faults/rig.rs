@@ -135,6 +135,11 @@ impl Rig {
         promised
     }
 
+    /// Events that somebody else sent and that were promised.
+    pub(crate) fn note_promises(&mut self, ids: &[String]) {
+        self.sent.extend(ids.iter().cloned());
+    }
+
     pub(crate) fn promised(&self) -> usize {
         self.sent.len()
     }

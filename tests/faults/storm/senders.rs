@@ -3,8 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,7 +33,8 @@ pub(crate) struct Sender {
     name: String,
     receiver: Arc<Mutex<SocketAddr>>,
     chance: Rng,
-    is_over: Arc<AtomicBool>,
+    /// Since when everybody is well again.
+    over: Arc<OnceLock<Instant>>,
     ledger: Ledger,
 }
 
@@ -60,19 +60,19 @@ impl Ledger {
 }
 
 impl Sender {
-    pub(crate) fn new(name: &str, receiver: &Arc<Mutex<SocketAddr>>, seed: u64, is_over: &Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(name: &str, receiver: &Arc<Mutex<SocketAddr>>, seed: u64, over: &Arc<OnceLock<Instant>>) -> Self {
         Self {
             name: name.into(),
             receiver: Arc::clone(receiver),
             chance: Rng::with_seed(seed),
-            is_over: Arc::clone(is_over),
+            over: Arc::clone(over),
             ledger: Ledger::default(),
         }
     }
 
     /// Sends until the storm is over.
     pub(crate) fn run(mut self) -> Ledger {
-        while !self.is_over.load(Ordering::Relaxed) {
+        while self.over.get().is_none() {
             self.send_one();
             thread::sleep(Duration::from_millis(self.chance.u64(20..150)));
         }
@@ -100,12 +100,11 @@ impl Sender {
 
     /// Sends an event until there is a 2xx.
     fn deliver(&mut self, mut event: Sent, may_give_up: bool) {
-        let start = Instant::now();
         while !event.is_promised {
             let answer = self.post(&event.body);
             event.is_promised = self.is_promise(&answer);
             self.ledger.in_vain += usize::from(!event.is_promised);
-            let is_late = self.is_over.load(Ordering::Relaxed) && start.elapsed() > ACCEPTED_WITHIN;
+            let is_late = self.over.get().is_some_and(|since| since.elapsed() > ACCEPTED_WITHIN);
             if is_late && !event.is_promised {
                 self.ledger
                     .misdeeds

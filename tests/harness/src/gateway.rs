@@ -57,6 +57,13 @@ impl Gateway {
         process::children(process).first().copied().unwrap_or(process)
     }
 
+    /// The most memory it ever had.
+    pub fn peak_memory_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+        peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
     /// The store's URL.
     pub fn store_url(&self) -> &str {
         &self.setup.store_url

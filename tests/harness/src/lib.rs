@@ -28,7 +28,7 @@ pub use ended::{Ended, hookfast};
 pub use gateway::Gateway;
 pub use load::{Ledger, Load, sample_key};
 pub use nats::{NatsVersion, PrivateNats};
-pub use postgres::{Frozen, PrivatePostgres, fresh_database, warm_up_shared_server};
+pub use postgres::{Frozen, PrivatePostgres, fresh_database, program, warm_up_shared_server};
 pub use process::{Signal, signal};
 pub use proxy::{Link, Proxy};
 pub use setup::{Database, Setup};

@@ -1,7 +1,7 @@
 //! A private nats-server with JetStream: own folder, free port, gone when dropped.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -107,6 +107,17 @@ impl PrivateNats {
         let monitor = std::net::SocketAddr::from(([127, 0, 0, 1], self.monitor_port));
         let answer = crate::Client::connect(monitor).raw(b"GET /jsz HTTP/1.1\r\nhost: localhost\r\n\r\n");
         answer.expect("the server answers").json()["messages"].as_u64().expect("it says how many")
+    }
+
+    /// Asks the server something in NATS' own words, such as `$JS.API.STREAM.INFO.hookfast-jobs`.
+    pub fn ask(&self, subject: &str, question: &serde_json::Value) -> serde_json::Value {
+        let question = question.to_string();
+        let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", self.port)).expect("the server answers"));
+        let length = question.len();
+        let words = format!("CONNECT {{}}\r\nSUB answer 1\r\nPUB {subject} answer {length}\r\n{question}\r\n");
+        stream.get_mut().write_all(words.as_bytes()).unwrap();
+        let answer = stream.lines().map(Result::unwrap).skip_while(|line| !line.starts_with("MSG ")).nth(1);
+        serde_json::from_str(&answer.expect("an answer follows")).expect("JetStream speaks JSON")
     }
 
     fn new(version: NatsVersion, disk: Option<&Disk>) -> Self {

@@ -244,7 +244,7 @@ fn psql(server: &str, sql: &str) -> Result<(), String> {
 }
 
 /// Debian keeps the server's programs off the PATH; `tests/run` says where they are.
-pub(crate) fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os("PG_BINDIR") {
         return Path::new(&folder).join(name);
     }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use hookfast::{Effects, Event, Failure, FailureKind, Handled, Handler, Handlers, values};
@@ -51,6 +52,27 @@ struct Act {
     memory: bool,
     /// It calls itself without end.
     stack: bool,
+    /// It fails if more than so many run at once in this process.
+    fragile: Option<usize>,
+}
+
+/// How many run in this process.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Running;
+
+impl Running {
+    /// One more, and how many that makes.
+    fn begin() -> (Self, usize) {
+        (Self, RUNNING.fetch_add(1, Relaxed) + 1)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Two at a time with one key would get the same place.
@@ -68,6 +90,10 @@ impl Handler for Actor {
 
     async fn handle(&self, event: &Event<Script>, effects: &Effects) -> Handled {
         let Script { id, act } = &event.payload;
+        let (_running, count) = Running::begin();
+        if act.fragile.is_some_and(|limit| count > limit) {
+            return Err(Failure::retry(FailureKind::Internal, format!("{count} at once are too many")));
+        }
         tokio::time::sleep(Duration::from_millis(act.sleep_ms)).await;
         misbehave(act);
         if event.attempt <= act.fail_times || act.fail_until_fixed && !Path::new("fixed").exists() {
