@@ -85,7 +85,7 @@ fn the_gateway_starts_without_postgres_and_works_when_that_is_there() {
     let setup = spooled(&postgres).handlers("[handlers.audit]\nrun = \"log\"");
     postgres.kill();
     let mut gateway = setup.start();
-    assert!(gateway.printed().contains("The store is not reached yet"));
+    eventually("it says so", || gateway.printed().contains("The store is not reached yet"));
     for serial in 0..5 {
         assert_eq!(send(&gateway, serial), 200);
     }
