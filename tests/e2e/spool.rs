@@ -158,6 +158,14 @@ fn a_spool_is_private_and_belongs_to_one_process() {
 }
 
 #[test]
+fn a_database_that_does_not_exist_is_no_outage() {
+    let postgres = PrivatePostgres::start(&[]);
+    let ended = patient(Database::Sqlite).store(&format!("{}/nowhere", postgres.url())).spool("").start_in_vain();
+    assert_eq!(ended.code, 5, "{}", ended.errors);
+    assert!(ended.errors.contains("error: cannot use the Postgres database `nowhere`"), "{}", ended.errors);
+}
+
+#[test]
 fn without_a_folder_that_can_be_written_to_it_refuses_to_start() {
     let postgres = PrivatePostgres::start(&[]);
     let ended = spooled(&postgres).spool("spool = \"no/such/folder/spool.db\"").start_in_vain();
