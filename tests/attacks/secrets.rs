@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 
-use hookfast_harness::{Answer, Gateway, SECRET, hookfast, sample};
+use hookfast_harness::{Answer, Gateway, SECRET, eventually, hookfast, sample};
 use hookfast_store::StoreUrl;
 use hookfast_webhook::{Secret, Secrets};
 
@@ -112,8 +112,8 @@ fn run_with(config: &str, arguments: &[&str]) -> Output {
 
 #[test]
 fn case_75_the_stores_password_is_not_shown_when_it_cannot_be_reached() {
-    // Nobody listens on port 1.
-    let config = format!("[store]\nurl = \"postgres://hookfast:{PASSWORD}@127.0.0.1:1/hookfast\"\n");
+    let url = unreachable_store();
+    let config = format!("[store]\nurl = \"{url}\"\nspool = false\n");
     for arguments in [&["serve"][..], &["migrate"], &["events", "list"]] {
         let output = run_with(&config, arguments);
         assert_eq!(output.status.code(), Some(5), "{arguments:?}: {}", printed(&output));
@@ -121,6 +121,22 @@ fn case_75_the_stores_password_is_not_shown_when_it_cannot_be_reached() {
     }
     assert!(run_with(&config, &["config", "check"]).status.success());
     assert_no_canary("config check", &printed(&run_with(&config, &["config", "check", "--json"])));
+}
+
+#[test]
+fn case_75_the_stores_password_is_not_shown_while_the_gateway_waits_for_it() {
+    let gateway = setup().store(&unreachable_store()).spool("").start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200, "it is in the spool");
+    eventually("the store was tried", || gateway.log().contains("the spool cannot be drained"));
+    assert_no_canary("the log", &gateway.log());
+    assert_no_canary("the greeting", &gateway.printed());
+    let spool = gateway.command(&["spool", "--json"]);
+    assert_no_canary("the command", &format!("{spool:?}"));
+}
+
+/// Nobody listens on port 1.
+fn unreachable_store() -> String {
+    format!("postgres://hookfast:{PASSWORD}@127.0.0.1:1/hookfast")
 }
 
 /// Whoever mistypes a line with a secret in it must not find the secret in the log of the failed start.

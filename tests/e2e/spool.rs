@@ -85,7 +85,7 @@ fn the_gateway_starts_without_postgres_and_works_when_that_is_there() {
     let setup = spooled(&postgres).handlers("[handlers.audit]\nrun = \"log\"");
     postgres.kill();
     let mut gateway = setup.start();
-    assert!(gateway.printed().contains("The store is not reached yet"));
+    eventually("it says so", || gateway.printed().contains("The store is not reached yet"));
     for serial in 0..5 {
         assert_eq!(send(&gateway, serial), 200);
     }
@@ -155,6 +155,14 @@ fn a_spool_is_private_and_belongs_to_one_process() {
     let second = spooled(&postgres).spool(&format!("spool = \"{}\"", spool.display())).start_in_vain();
     assert_eq!(second.code, 1);
     assert!(second.errors.contains("another process is using it"), "{}", second.errors);
+}
+
+#[test]
+fn a_database_that_does_not_exist_is_no_outage() {
+    let postgres = PrivatePostgres::start(&[]);
+    let ended = patient(Database::Sqlite).store(&format!("{}/nowhere", postgres.url())).spool("").start_in_vain();
+    assert_eq!(ended.code, 5, "{}", ended.errors);
+    assert!(ended.errors.contains("error: cannot use the Postgres database `nowhere`"), "{}", ended.errors);
 }
 
 #[test]

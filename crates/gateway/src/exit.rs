@@ -62,7 +62,7 @@ fn say(problem: &str, code: u8) -> ExitCode {
 impl From<OpenError> for Exit {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Unreachable { .. } => Self::Unreachable(error.to_string()),
+            OpenError::Unreachable { .. } | OpenError::Refused { .. } => Self::Unreachable(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }

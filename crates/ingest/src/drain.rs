@@ -20,7 +20,7 @@ use crate::spool::Spooling;
 /// How long to wait before the store is asked again: so long at first, and up to so long.
 const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Draining must be faster than receiving, or it never ends. So its batches are larger.
+/// Draining must be faster than receiving, or it never ends. So its batches have more events, if these are small.
 const TIMES_THE_BATCH: usize = 4;
 
 /// Why draining does not go on.
@@ -45,8 +45,7 @@ impl Drainer {
         limits: BatchLimits,
         last_call: CancellationToken,
     ) -> Self {
-        let limits =
-            BatchLimits { events: limits.events * TIMES_THE_BATCH, bytes: limits.bytes * TIMES_THE_BATCH as u64 };
+        let limits = BatchLimits { events: limits.events * TIMES_THE_BATCH, ..limits };
         Self { spooling, dispatcher, limits, last_call, drained: counter!("hookfast_drained_events_total") }
     }
 

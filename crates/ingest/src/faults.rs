@@ -1,5 +1,4 @@
-//! Steps of the drainer at which tests kill the process, and protections, which tests take away to see that they are
-//! needed. Without the feature `faults` this is nothing at all.
+//! Protections, which tests take away to see that they are needed. Without the feature `faults` they are always there.
 
 /// Something that keeps a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,6 +29,14 @@ pub enum OpenError {
         /// What it or the network said.
         problem: String,
     },
+    /// The database answers, and does not let us in.
+    #[error("cannot use {database}: {problem}")]
+    Refused {
+        /// Which database, without its password.
+        database: String,
+        /// What it said.
+        problem: String,
+    },
     /// A file is not as it must be.
     #[error("{0}")]
     File(String),

@@ -56,7 +56,7 @@ impl Setup {
             store_url,
             ingest: String::new(),
             source: String::new(),
-            spool: "spool = false".into(),
+            spool: "spool = false\n".into(),
             queue: String::new(),
             handlers: "[handlers.ledger]\nrun = \"log\"\npaused = true\n".into(),
             rest: String::new(),
@@ -85,7 +85,7 @@ impl Setup {
     /// Has a spool before Postgres, with further lines of the section `[store]`. Without this there is none, so that what
     /// was promised is in the database at once.
     pub fn spool(mut self, lines: &str) -> Self {
-        self.spool = lines.into();
+        self.spool = format!("{lines}\n");
         self
     }
 
@@ -178,10 +178,11 @@ impl Setup {
         if !self.has_config {
             return;
         }
+        let spool = if self.store_url.starts_with("sqlite") { "" } else { &self.spool };
         let config = format!(
-            "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n{}\n\
+            "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n{}\
              [sources.stripe]\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n{}\n{}{}{}\n",
-            self.ingest, self.store_url, self.spool, self.source, self.queue, self.handlers, self.rest
+            self.ingest, self.store_url, spool, self.source, self.queue, self.handlers, self.rest
         );
         fs::write(self.folder.path().join("hookfast.toml"), config).unwrap();
     }

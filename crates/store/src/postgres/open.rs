@@ -25,8 +25,7 @@ const OTHER_CONNECTIONS: u32 = 2;
 impl PostgresStore {
     pub(crate) async fn open(options: PgConnectOptions, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
         let database = name(&options);
-        let unreachable =
-            |error: sqlx::Error| OpenError::Unreachable { database: database.clone(), problem: error.to_string() };
+        let unreachable = |error: sqlx::Error| unreachable(&database, &error);
         if migrate == Migrate::Run {
             // On a connection of its own, because a migration may take longer than any batch.
             let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
@@ -49,6 +48,16 @@ impl PostgresStore {
             only_new: AtomicBool::new(true),
         })
     }
+}
+
+/// Waiting helps when a server is not there, and not when there is no such user or database.
+fn unreachable(database: &str, error: &sqlx::Error) -> OpenError {
+    let (database, problem) = (database.to_owned(), error.to_string());
+    let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    if ["28", "3D"].iter().any(|class| code.starts_with(class)) {
+        return OpenError::Refused { database, problem };
+    }
+    OpenError::Unreachable { database, problem }
 }
 
 /// A server that stands still lets a client wait for ever.
