@@ -17,11 +17,12 @@ fn migrations_have_the_same_numbers_and_names_on_both_databases() {
     assert!(numbers.iter().copied().eq(1..=names("sqlite").len() as u32), "numbers have no gap: {numbers:?}");
 }
 
-/// sqlx takes only text that is known when the program is built, unless somebody swears that other text is safe.
+/// sqlx takes only text that is known when the program is built, unless somebody swears that other text is safe. One place does,
+/// for many statements in one round trip; it quotes every value, and has tests for that.
 #[test]
 fn no_sql_is_put_together_while_running() {
     // In two parts, or this file would be found.
     let oath = ["AssertSql", "Safe"].concat();
     let swearing: Vec<_> = files(".rs").into_iter().filter(|path| read(path).contains(&oath)).collect();
-    assert!(swearing.is_empty(), "{swearing:?}");
+    assert_eq!(swearing, [Path::new("crates/store/src/postgres/writes.rs")]);
 }

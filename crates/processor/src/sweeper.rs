@@ -2,6 +2,7 @@
 //! all the same to it.
 
 use std::collections::HashMap;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl Sweeper {
     pub(crate) async fn run(self) {
         let mut timer = interval(self.config.sweep_every);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut batch = FIRST_BATCH;
+        let mut batches = vec![FIRST_BATCH; self.handlers.len()];
         // What this process had in its memory when it last ended is lost.
         let mut lost_hints = !self.queue.is_shared();
         loop {
@@ -55,18 +56,18 @@ impl Sweeper {
             if lost_hints {
                 lost_hints = self.look_at_all_again().await.is_err();
             }
-            batch = match self.sweep_all(batch).await {
-                Ok(batch) => batch,
-                Err(error) => {
-                    tracing::warn!(%error, "due jobs could not be looked for; trying again");
+            // One after the other, so that none waits for another's backlog.
+            for (handler, batch) in self.handlers.iter().zip(&mut batches) {
+                *batch = self.sweep_all(handler, *batch).await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, %handler, "due jobs could not be looked for; trying again");
                     FIRST_BATCH
-                }
-            };
+                });
+            }
         }
     }
 
-    /// Sweeps until nothing is due or the queue is full. Gives the size of the next batch.
-    async fn sweep_all(&self, mut batch: u32) -> Result<u32, StoreError> {
+    /// Sweeps until nothing of the handler is due or the queue is full. Gives the size of the next batch.
+    async fn sweep_all(&self, handler: &HandlerName, mut batch: u32) -> Result<u32, StoreError> {
         loop {
             let room = u32::try_from(self.queue.room()).unwrap_or(u32::MAX);
             let limit = batch.min(room);
@@ -74,7 +75,7 @@ impl Sweeper {
                 return Ok(batch);
             }
             let sweep = Sweep {
-                handlers: &self.handlers,
+                handlers: slice::from_ref(handler),
                 limit,
                 look_again_in: self.config.dispatch_again_after,
                 look_at_suspects_in: LOOK_AT_SUSPECTS_IN,

@@ -254,6 +254,7 @@ impl EffectTransaction {
 }
 
 /// What a marker says once it was written for an [`EffectWrite`].
+#[derive(Clone, Copy)]
 pub(crate) struct Marker {
     pub(crate) is_new: bool,
     pub(crate) is_done: bool,

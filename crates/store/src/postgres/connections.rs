@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Error};
+use sqlx::{ConnectOptions, Connection, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::BATCH_TIMEOUT;
-use super::writes::Prepared;
+use super::writes::{self, Prepared};
 
 /// Connections that nobody uses, and places for those that somebody does.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl OpenTransaction {
     /// Runs further statements and commits, in one round trip. When one fails, the rest is not run.
     pub(super) async fn commit_after(mut self, mut statements: String) -> Result<(), Error> {
         statements.push_str("COMMIT");
-        sqlx::raw_sql(AssertSqlSafe(statements)).execute(self.connection()).await?;
+        writes::run(self.connection(), statements).await?;
         let link = self.link.take().expect("it is there until the end");
         self.home.take_back(link);
         Ok(())

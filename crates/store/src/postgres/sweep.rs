@@ -10,17 +10,21 @@ use super::work::{column, job};
 use crate::job::{CRASHED, priority};
 use crate::{Backlog, Ready, Sweep, Swept};
 
-/// `(SELECT clock_timestamp())` is read once, so that the index can answer what is due.
+/// `(SELECT clock_timestamp())` is read once, so that the index can answer what is due. It is asked handler by handler, because
+/// of one that nobody works for here, many jobs may be due.
 ///
 /// A job that somebody holds at this moment is passed over: a claim has just taken it, or an effect is being written.
 const SWEEP: &str = "
 WITH due AS (
     SELECT event_id, handler, attempts, claimed_at, worker, state = 'processing' AS has_crashed,
         CASE WHEN state = 'processing' THEN crashes + 1 ELSE crashes END AS crashes
-    FROM jobs
-    WHERE due_at <= (SELECT clock_timestamp()) AND finished_at IS NULL AND handler = ANY($1)
+    FROM unnest($1::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT * FROM jobs
+        WHERE handler = name AND due_at <= (SELECT clock_timestamp()) AND finished_at IS NULL
+        ORDER BY due_at LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS of_one
     ORDER BY due_at LIMIT $2
-    FOR UPDATE SKIP LOCKED
 ), swept AS (
     UPDATE jobs SET crashes = due.crashes, token = NULL, worker = NULL, claimed_at = NULL,
         state = CASE WHEN has_crashed AND due.crashes >= $5 THEN 'dead_letter' ELSE 'pending' END,
@@ -86,11 +90,14 @@ pub(super) async fn look_again(
 ) -> Result<u64, Error> {
     let done = sqlx::query(
         "WITH waiting AS (
-             SELECT event_id, handler FROM jobs
-             WHERE due_at > (SELECT clock_timestamp()) AND finished_at IS NULL AND state = 'pending'
-                 AND handler = ANY($1)
+             SELECT event_id, handler FROM unnest($1::text[]) AS wanted (name) CROSS JOIN LATERAL (
+                 SELECT * FROM jobs
+                 WHERE handler = name AND due_at > (SELECT clock_timestamp()) AND finished_at IS NULL
+                     AND state = 'pending'
+                 ORDER BY due_at LIMIT $2
+                 FOR UPDATE SKIP LOCKED
+             ) AS of_one
              ORDER BY due_at LIMIT $2
-             FOR UPDATE SKIP LOCKED
          )
          UPDATE jobs SET due_at = clock_timestamp()
          FROM waiting
@@ -106,18 +113,27 @@ pub(super) async fn look_again(
 /// Two parts, because each has an index of its own; the finished jobs, which are most, have none.
 const COUNT: &str = "
 SELECT handler, state, count(*) FROM (
-    (SELECT handler, state FROM jobs WHERE finished_at IS NULL ORDER BY due_at LIMIT $1)
+    (SELECT handler, state FROM jobs WHERE finished_at IS NULL ORDER BY handler, due_at LIMIT $1)
     UNION ALL
     (SELECT handler, state FROM jobs WHERE state = 'dead_letter' ORDER BY event_id LIMIT $1)
 ) AS counted
 GROUP BY handler, state ORDER BY handler, state
 ";
 
+/// From handler to handler, because the index goes by them.
 const OLDEST_DUE_AND_REPLAYED: &str = "
+WITH RECURSIVE first_of_each AS (
+    (SELECT handler, due_at FROM jobs WHERE finished_at IS NULL ORDER BY handler, due_at LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM first_of_each CROSS JOIN LATERAL (
+        SELECT handler, due_at FROM jobs
+        WHERE finished_at IS NULL AND handler > first_of_each.handler
+        ORDER BY handler, due_at LIMIT 1
+    ) AS next
+)
 SELECT (
-    SELECT extract(epoch FROM clock_timestamp() - due_at)::float8 FROM jobs
-    WHERE due_at <= (SELECT clock_timestamp()) AND finished_at IS NULL
-    ORDER BY due_at LIMIT 1
+    SELECT extract(epoch FROM clock_timestamp() - min(due_at))::float8 FROM first_of_each
+    WHERE due_at <= (SELECT clock_timestamp())
 ), (
     SELECT coalesce(sum(jobs), 0)::bigint FROM audit WHERE action = 'replay'
 )

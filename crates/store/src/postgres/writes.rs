@@ -50,24 +50,33 @@ pub(super) async fn write(connections: &Arc<Connections>, writes: &[EffectWrite]
 
 async fn try_write(connections: &Arc<Connections>, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
     let mut transaction = connections.begin().await.map_err(|error| judge(&error))?;
-    let mut markers = mark(transaction.connection(), writes).await.map_err(judged)?;
+    let mut markers = mark(transaction.connection(), writes).await.map_err(|error| judged(&error))?;
     let written = writes.iter().map(|write| Marker::written(markers.remove(&name(write))));
     let written: Vec<_> = written.collect::<Result<_, _>>()?;
     let mut text = String::new();
     for (write, _) in writes.iter().zip(&written).filter(|(_, written)| **written == Written::Now) {
         let (connection, prepared) = transaction.with_prepared();
-        push_execute(&mut text, prepared.number(connection, write).await.map_err(judged)?, &write.values);
+        push_execute(
+            &mut text,
+            prepared.number(connection, write).await.map_err(|error| judged(&error))?,
+            &write.values,
+        );
         if text.len() > TEXT_BYTES {
-            sqlx::raw_sql(AssertSqlSafe(mem::take(&mut text))).execute(connection).await.map_err(judged)?;
+            run(connection, mem::take(&mut text)).await.map_err(|error| judged(&error))?;
         }
     }
-    transaction.commit_after(text).await.map_err(judged)?;
+    transaction.commit_after(text).await.map_err(|error| judged(&error))?;
     Ok(written)
 }
 
 /// Whatever the database says about a handler's statement is for the handler to hear, when it is done alone.
-fn judged(error: Error) -> StoreError {
-    if is_outage(&error) { judge(&error) } else { StoreError::Rejected(error.to_string()) }
+fn judged(error: &Error) -> StoreError {
+    if is_outage(error) { judge(error) } else { StoreError::Rejected(error.to_string()) }
+}
+
+/// Runs a text that was put together from the handlers' own statements and quoted values, or from words of ours.
+pub(super) async fn run(connection: &mut PgConnection, text: String) -> Result<(), Error> {
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await.map(drop)
 }
 
 /// Event, handler and key.
@@ -107,7 +116,7 @@ impl Prepared {
         let number = self.0.len();
         let types = if key.1.is_empty() { String::new() } else { format!("({})", key.1.join(", ")) };
         let text = format!("PREPARE hookfast_{number} {types} AS {}", write.statement);
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await?;
+        run(connection, text).await?;
         self.0.insert(key, number);
         Ok(number)
     }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use hookfast_webhook::{EventId, HandlerName};
+use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{Arguments, Encode, Error, Sqlite, Type};
 
@@ -170,11 +170,6 @@ impl Values {
 /// Ids for `SELECT unhex(value) FROM json_each(…)`.
 pub(super) fn id_list(ids: &[EventId]) -> String {
     list(ids.iter().map(|id| id.0.simple()))
-}
-
-/// Names for `SELECT value FROM json_each(…)`.
-pub(super) fn name_list(names: &[HandlerName]) -> String {
-    list(names)
 }
 
 /// JSON of what needs no escapes.

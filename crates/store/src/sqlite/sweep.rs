@@ -9,21 +9,20 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
 
 use super::moment::{length, now};
-use super::rows::{ManyRows, Values, name_list};
+use super::rows::{ManyRows, Values};
 use super::work::{job, ready};
 use crate::job::CRASHED;
 use crate::{Backlog, JobId, Ready, Sweep, Swept};
 
-/// The jobs that are due, in the order of the index. The states are written as there, or SQLite would not use it.
+/// The jobs of a handler that are due, in the order of the index. The states are written as there, or SQLite would not use it.
 macro_rules! due {
     ($columns:literal) => {
         concat!(
             "SELECT ",
             $columns,
             " FROM jobs
-             WHERE due_at <= $1 AND state IN ('pending', 'processing', 'failed')
-               AND handler IN (SELECT value FROM json_each($2))
-             ORDER BY due_at, event_id, handler LIMIT $3"
+             WHERE handler = $2 AND due_at <= $1 AND state IN ('pending', 'processing', 'failed')
+             ORDER BY due_at, event_id LIMIT $3"
         )
     };
 }
@@ -49,18 +48,23 @@ pub(super) const SWEEP: &str = concat!(
     ")"
 );
 
+/// Handler by handler: of one that nobody works for here, many jobs may be due.
 pub(super) async fn sweep(writer: &mut SqliteConnection, sweep: &Sweep<'_>) -> Result<Swept, Error> {
     let now = now();
-    let due = sqlx::query(SWEEP)
-        .bind(now)
-        .bind(name_list(sweep.handlers))
-        .bind(sweep.limit)
-        .bind(now.saturating_add(length(sweep.look_again_in)))
-        .bind(now.saturating_add(length(sweep.look_at_suspects_in)))
-        .bind(sweep.crash_limit)
-        .bind(CRASHED)
-        .fetch_all(&mut *writer)
-        .await?;
+    let mut due = Vec::new();
+    for handler in sweep.handlers {
+        let rows = sqlx::query(SWEEP)
+            .bind(now)
+            .bind(handler.as_str())
+            .bind(i64::from(sweep.limit).saturating_sub_unsigned(due.len() as u64))
+            .bind(now.saturating_add(length(sweep.look_again_in)))
+            .bind(now.saturating_add(length(sweep.look_at_suspects_in)))
+            .bind(sweep.crash_limit)
+            .bind(CRASHED)
+            .fetch_all(&mut *writer)
+            .await?;
+        due.extend(rows);
+    }
 
     let mut swept = Swept { due: due.len(), ..Swept::default() };
     let mut ordered = Vec::new();
@@ -122,21 +126,26 @@ pub(super) async fn look_again(
     handlers: &[HandlerName],
     limit: u32,
 ) -> Result<u64, Error> {
-    let changed = sqlx::query(
-        "UPDATE jobs SET due_at = $1
-         WHERE (event_id, handler) IN (
-             SELECT event_id, handler FROM jobs
-             WHERE due_at > $1 AND state IN ('pending', 'processing', 'failed') AND state = 'pending'
-               AND handler IN (SELECT value FROM json_each($2))
-             ORDER BY due_at LIMIT $3)",
-    )
-    .bind(now())
-    .bind(name_list(handlers))
-    .bind(limit)
-    .execute(writer)
-    .await?;
-    Ok(changed.rows_affected())
+    let mut changed = 0;
+    for handler in handlers {
+        let done = sqlx::query(LOOK_AGAIN)
+            .bind(now())
+            .bind(handler.as_str())
+            .bind(i64::from(limit).saturating_sub_unsigned(changed))
+            .execute(&mut *writer)
+            .await?;
+        changed += done.rows_affected();
+    }
+    Ok(changed)
 }
+
+const LOOK_AGAIN: &str = "
+UPDATE jobs SET due_at = $1
+WHERE (event_id, handler) IN (
+    SELECT event_id, handler FROM jobs
+    WHERE handler = $2 AND due_at > $1 AND state IN ('pending', 'processing', 'failed') AND state = 'pending'
+    ORDER BY due_at LIMIT $3)
+";
 
 /// Two parts, because each has an index of its own.
 const COUNT: &str = "
@@ -148,8 +157,19 @@ SELECT handler, state, count(*) FROM (
 GROUP BY handler, state ORDER BY handler, state
 ";
 
+/// From handler to handler, because the index goes by them.
 const OLDEST_DUE_AND_REPLAYED: &str = "
-SELECT (SELECT min(due_at) FROM jobs WHERE due_at <= $1 AND state IN ('pending', 'processing', 'failed')),
+WITH RECURSIVE handlers (handler) AS (
+    SELECT min(handler) FROM jobs WHERE state IN ('pending', 'processing', 'failed')
+    UNION ALL
+    SELECT (SELECT min(jobs.handler) FROM jobs
+            WHERE jobs.handler > handlers.handler AND state IN ('pending', 'processing', 'failed'))
+    FROM handlers WHERE handler IS NOT NULL
+)
+SELECT (SELECT min((SELECT min(due_at) FROM jobs
+                    WHERE jobs.handler = handlers.handler AND due_at <= $1
+                      AND state IN ('pending', 'processing', 'failed')))
+        FROM handlers),
        (SELECT coalesce(sum(jobs), 0) FROM audit WHERE action = 'replay')
 ";
 
