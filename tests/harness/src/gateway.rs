@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use hookfast_store::{EventSummary, Migrate, Store, StoredEvent, open};
+use hookfast_store::{EventSummary, Migrate, OpenError, Store, StoredEvent, open};
 use hookfast_webhook::EventId;
 
 use crate::setup::Started;
@@ -172,11 +174,24 @@ impl Gateway {
         runtime.block_on(async {
             let url = self.setup.store_url.parse().expect("a store's URL");
             let config = hookfast_store::Config::new(url);
-            let store = open(&config, Migrate::Never).await.expect("the store opens");
+            let store = open_in_the_end(&config).await;
             let answer = ask(&*store).await;
             store.close().await;
             answer
         })
+    }
+}
+
+/// The store's own patience is too short for a busy machine.
+async fn open_in_the_end(config: &hookfast_store::Config) -> Arc<dyn Store> {
+    let start = Instant::now();
+    loop {
+        match open(config, Migrate::Never).await {
+            Err(OpenError::Unreachable { .. }) if start.elapsed() < Duration::from_secs(30) => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => return opened.expect("the store opens"),
+        }
     }
 }
 
