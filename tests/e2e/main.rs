@@ -34,6 +34,7 @@ mod sdk;
 mod shutdown;
 mod simulate;
 mod slow;
+mod spool;
 mod start;
 mod verify;
 

@@ -70,6 +70,31 @@ fn every_promise_survives_failing_flushes_of_postgres() {
     witness.assert_kept();
 }
 
+/// With Postgres gone, nobody is promised anything after a flush of the spool has failed. What was promised before that is
+/// drained by the next start.
+#[test]
+#[ignore = "nightly: strace makes everything slow"]
+fn every_promise_survives_failing_flushes_of_the_spool() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite).store(&postgres.database()).spool(""));
+    for failing in FAILING {
+        postgres.kill();
+        let load = witness.load();
+        load.wait_for_promises(10);
+        let disturbed = Disturbed::flushes_of(&[witness.gateway().pid()], &eio(failing));
+        load.wait_for_refusal();
+        witness.note(load);
+        drop(disturbed);
+        assert_eq!(witness.ledger().promised_after_refusal, Vec::<String>::new(), "when {failing} fails");
+        witness.kill();
+        postgres.restart();
+        witness.restart();
+        witness.wait_until_drained();
+        witness.assert_nothing_is_lost();
+    }
+    witness.assert_kept();
+}
+
 /// Refuses as long as the disk is full, and then goes on by itself. The refusals show that it was full.
 #[test]
 #[ignore = "nightly: needs its own disk"]

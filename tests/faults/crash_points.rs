@@ -46,7 +46,8 @@ fn kill_again_and_again(rig: &mut Rig, point: &str) {
         // It passes the step when it has something to do.
         while rig.worker().is_running() {
             serial += 1;
-            rig.send(&format!("evt_{serial}"), "{}");
+            // Every other one shares its commits.
+            rig.send(&format!("evt_{serial}"), if serial % 2 == 0 { "{}" } else { r#"{"write":true}"# });
         }
         assert_eq!(rig.worker().killed_by(), Some(9), "it was killed and did not end by itself");
     }

@@ -4,20 +4,25 @@
 
 mod bad_disks;
 mod bad_rows;
+mod clocks;
 mod crash_points;
 mod crowd;
 mod duplicates;
+mod failover;
 mod kills;
 mod long_snapshot;
 mod machine;
 mod model;
 mod nats;
 mod neighbours;
+mod network;
 mod overload;
 mod poison;
 mod power;
 mod rig;
 mod rolling;
+mod spool;
+mod spool_clients;
 mod storm;
 mod sudden_ends;
 mod witness;

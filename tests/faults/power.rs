@@ -1,5 +1,5 @@
-//! Experiments 3, 4, 15 and 18: the power of a machine is cut under load, also while its disk is slow. A kill alone proves
-//! nothing about the disk, because the system still writes what the dead have left behind.
+//! Experiments 3, 4, 15 and 18: the power of a machine is cut under load, also while its disk is slow, and that of the
+//! spool. A kill alone proves nothing about the disk, because the system still writes what the dead have left behind.
 
 use std::time::Duration;
 
@@ -28,6 +28,14 @@ impl Machine {
         let postgres = PrivatePostgres::start_on(&disk, settings);
         let witness = Witness::of(setup.store(&postgres.database()));
         Self { witness, postgres: Some(postgres), disk, chance: chance() }
+    }
+
+    /// Only the spool is on the disk; Postgres is elsewhere.
+    fn with_spool(setup: Setup, postgres: &PrivatePostgres) -> Self {
+        let disk = Disk::new(256);
+        let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
+        let witness = Witness::of(with_usual_deadline(setup).store(&postgres.database()).spool(&spool));
+        Self { witness, postgres: None, disk, chance: chance() }
     }
 
     /// Cuts the power at any moment, and switches it on again.
@@ -83,6 +91,10 @@ fn setup() -> Setup {
     Setup::new(BINARY, Database::Sqlite)
 }
 
+fn with_usual_deadline(setup: Setup) -> Setup {
+    setup.variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "450ms")
+}
+
 fn without_sync() -> Setup {
     setup().variable("FAULT_WITHOUT", "Sync")
 }
@@ -108,43 +120,71 @@ fn without_sync_power_cuts_of_postgres_lose_events() {
     Machine::with_postgres(without_sync(), &["wal_writer_delay=10s"]).assert_that_promises_are_broken();
 }
 
-fn with_usual_deadline() -> Setup {
-    setup().variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "450ms")
+/// Postgres is gone at every other cut; at the others the spool is being drained.
+#[test]
+fn every_promise_survives_power_cuts_of_the_spool() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let mut machine = Machine::with_spool(setup(), &postgres);
+    for _ in 0..4 {
+        postgres.kill();
+        machine.cut_power();
+        postgres.restart();
+        machine.cut_power();
+    }
+    machine.witness.wait_until_drained();
+    machine.witness.assert_kept();
 }
 
-/// What is flushed in time is promised, and what is not is refused. A promise is worth the same however long its flush took.
-/// The negative controls are those without sync: who does not flush is not held up.
-fn promises_survive_power_cuts_of_slow_disks(machine: &mut Machine) {
-    for _ in 0..2 {
-        machine.cut_power_of_slow_disk(50, |load| load.wait_for_promises(10));
-        machine.witness.assert_nothing_is_lost();
-        // Recording waits for its turn among the commits of the workers, each of which takes as long.
-        machine.cut_power_of_slow_disk(300, Load::wait_for_refusal);
-        machine.witness.assert_nothing_is_lost();
-        machine.cut_power_of_slow_disk(2000, Load::wait_for_refusal);
-        machine.witness.assert_nothing_is_lost();
+#[test]
+fn without_sync_power_cuts_of_the_spool_lose_events() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let mut machine = Machine::with_spool(without_sync(), &postgres);
+    postgres.kill();
+    for _ in 0..5 {
+        machine.cut_power();
     }
-    for refusal in &machine.witness.ledger().others {
+    postgres.restart();
+    machine.witness.wait_until_drained();
+    assert!(!machine.witness.lost().is_empty(), "nothing was lost");
+}
+
+/// A promise is worth the same however long its flush took. The negative controls are those without sync: who does not flush
+/// is not held up.
+fn promises_survive_power_cuts_of_slow_disks(machine: impl Fn(Setup) -> Machine) {
+    let mut patient = machine(setup());
+    for _ in 0..3 {
+        patient.cut_power_of_slow_disk(300, |load| load.wait_for_promises(3));
+        patient.witness.assert_nothing_is_lost();
+    }
+    patient.witness.assert_kept();
+
+    // What is not flushed in time is refused.
+    let mut hasty = machine(with_usual_deadline(setup()));
+    for delay_ms in [300, 2000, 300, 2000] {
+        hasty.cut_power_of_slow_disk(delay_ms, Load::wait_for_refusal);
+        hasty.witness.assert_nothing_is_lost();
+    }
+    for refusal in &hasty.witness.ledger().others {
         assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")), "{}", refusal.text());
     }
-    machine.witness.assert_kept();
+    hasty.witness.assert_kept();
 }
 
 #[test]
 #[ignore = "nightly: a slow disk takes its time"]
 fn every_promise_survives_power_cuts_of_sqlite_on_a_slow_disk() {
-    promises_survive_power_cuts_of_slow_disks(&mut Machine::with_sqlite(with_usual_deadline()));
+    promises_survive_power_cuts_of_slow_disks(Machine::with_sqlite);
 }
 
 #[test]
 #[ignore = "nightly: a slow disk takes its time"]
 fn every_promise_survives_power_cuts_of_postgres_on_a_slow_disk() {
-    promises_survive_power_cuts_of_slow_disks(&mut Machine::with_postgres(with_usual_deadline(), &[]));
+    promises_survive_power_cuts_of_slow_disks(|setup| Machine::with_postgres(setup, &[]));
 }
 
 /// Hints that wait in the stream while nobody works, until the power of the NATS server is cut. It flushes every two minutes
 /// only, so that they are lost.
-fn lose_hints(disk: &Disk, without: &'static str) -> Rig {
+fn lose_hints(disk: &mut Disk, without: &'static str) -> Rig {
     const HINTS: usize = 30;
     let mut rig = Rig::on(Halves::Apart, HASTY, "", without, Some(PrivateNats::start_on(disk, NatsVersion::Current)));
     for number in 0..HINTS {
@@ -153,7 +193,7 @@ fn lose_hints(disk: &Disk, without: &'static str) -> Rig {
     eventually("the hints are in the stream", || rig.nats_messages() == HINTS as u64);
     disk.cut_power();
     rig.nats().kill();
-    assert!(rig.send("evt_in_the_dark", "{}"), "recording needs no NATS");
+    assert!(rig.send("in_the_dark", "{}"), "recording needs no NATS");
     disk.power_on();
     rig.nats().restart();
     rig
@@ -163,8 +203,8 @@ fn lose_hints(disk: &Disk, without: &'static str) -> Rig {
 #[ignore = "nightly: the kills of NATS show nearly the same"]
 fn a_power_cut_of_nats_loses_nothing() {
     for _ in 0..3 {
-        let disk = Disk::new(64);
-        let mut rig = lose_hints(&disk, "");
+        let mut disk = Disk::new(64);
+        let mut rig = lose_hints(&mut disk, "");
         rig.work("");
         rig.assert_kept();
     }
@@ -174,8 +214,8 @@ fn a_power_cut_of_nats_loses_nothing() {
 #[test]
 #[ignore = "nightly: the kills of NATS show nearly the same"]
 fn without_the_sweeper_a_power_cut_of_nats_loses_jobs() {
-    let disk = Disk::new(64);
-    let mut rig = lose_hints(&disk, "Sweeper");
+    let mut disk = Disk::new(64);
+    let mut rig = lose_hints(&mut disk, "Sweeper");
     rig.work("");
     let mut number = 0;
     eventually("the worker works", || {

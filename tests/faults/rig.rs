@@ -84,9 +84,13 @@ impl Rig {
 
     /// Another process that works on the same store.
     pub(crate) fn another_worker(&self, kill_at: &str) -> Gateway {
+        self.worker_setup().variable("FAULT_KILL_AT", kill_at).start()
+    }
+
+    /// The same, yet to start.
+    pub(crate) fn worker_setup(&self) -> Setup {
         assert!(self.receiver.is_some(), "SQLite is for one process");
-        let setup = self.setup(Database::Postgres).store(&self.store).variable("FAULT_KILL_AT", kill_at);
-        setup.role("work", &[]).start()
+        self.setup(Database::Postgres).store(&self.store).role("work", &[])
     }
 
     /// Another process that receives into the same store.

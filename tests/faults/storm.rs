@@ -56,8 +56,10 @@ fn without_the_marker_a_storm_doubles_effects() {
 /// A worker stands still until the other has taken over, and then goes on beside it.
 #[test]
 fn without_the_fence_a_storm_lets_the_late_write() {
+    let length = Duration::from_secs(18);
     let stopped = only(|who, fault| who == "worker 1" && fault == Fault::Stop);
-    let stopped = Weather { calm: (1000, 1500), lasts: (2300, 3500), ..stopped };
+    // The other takes over after two seconds.
+    let stopped = Weather { length, calm: (500, 900), lasts: (2200, 2700), ..stopped };
     Storm::new(Halves::Apart, "Fence").rage(stopped).assert_noticed("a late run");
 }
 

@@ -23,6 +23,9 @@ fn kill_gateway(witness: &mut Witness, kills: usize) {
         witness.restart();
         witness.assert_nothing_is_lost();
     }
+    let load = witness.load_again();
+    load.wait_for_promises(40);
+    witness.note(load);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hookfast_harness::{Gateway, Ledger, Load, Setup, Signal, eventually_within};
+use hookfast_harness::{Gateway, Ledger, Load, Setup, Signal, eventually_within, sample_key, signed};
+use hookfast_webhook::Request;
 
 use crate::rig::{HASTY, TO_THE_END};
 
@@ -30,7 +31,16 @@ impl Witness {
     /// Begins to send events that were never sent before.
     pub(crate) fn load(&mut self) -> Load {
         self.rounds += 1;
-        Load::start_at(self.gateway().ingest, CLIENTS, self.rounds * EVENTS_IN_A_ROUND)
+        self.load_of_round(self.rounds)
+    }
+
+    /// Begins to send the events of the first round again, as somebody does who got no answer.
+    pub(crate) fn load_again(&mut self) -> Load {
+        self.load_of_round(1)
+    }
+
+    fn load_of_round(&mut self, round: u64) -> Load {
+        Load::start_at(self.gateway().ingest, CLIENTS, round * EVENTS_IN_A_ROUND, event)
     }
 
     /// Ends the sending and remembers the promises.
@@ -63,6 +73,13 @@ impl Witness {
         self.ledger.assert_kept(gateway);
     }
 
+    /// Waits until everything in the spool has found its way into the store.
+    pub(crate) fn wait_until_drained(&mut self) {
+        eventually_within(TO_THE_END, "nothing waits in the spool", || {
+            self.gateway().command(&["spool", "--json"]).json()["events"] == 0
+        });
+    }
+
     /// How often each event was done, once nothing is left to do.
     pub(crate) fn done(&mut self) -> BTreeMap<String, usize> {
         eventually_within(TO_THE_END, "every job is finished", || {
@@ -85,6 +102,12 @@ impl Witness {
     pub(crate) fn count(&mut self, what: &str) -> usize {
         self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
     }
+}
+
+/// Every other event has an effect that shares its commit with others.
+fn event(serial: u64) -> Request {
+    let (id, write) = (sample_key(serial), serial.is_multiple_of(2));
+    signed(&format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{{"write":{write}}}}}"#))
 }
 
 /// Answers may take as long as a busy machine needs.

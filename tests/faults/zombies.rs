@@ -60,7 +60,16 @@ fn all_effects_are_done(rig: &Rig) -> bool {
 
 #[test]
 fn a_zombie_before_its_effects_commits_none() {
-    let mut haunted = Haunted::new(r#"{"sleep_ms":1000}"#, "", all_are_held);
+    commits_none(r#"{"sleep_ms":1000}"#);
+}
+
+#[test]
+fn a_zombie_before_effects_that_share_their_commits_commits_none() {
+    commits_none(r#"{"sleep_ms":1000,"write":true}"#);
+}
+
+fn commits_none(act: &str) {
+    let mut haunted = Haunted::new(act, "", all_are_held);
     eventually("the other took over", || haunted.taken_over() == JOBS);
     haunted.wake_up();
     haunted.rig.assert_kept();

@@ -180,3 +180,24 @@ fn links_are_found_where_they_are() {
     let page = "[a](a.md) and [b](../b.rs#L7), [c](https://c.example/x), [d](#here)\n```\nx[0](e.md)\n```\n[f](f/)";
     assert_eq!(file_links(page), ["a.md", "../b.rs", "f/"]);
 }
+
+/// `tests/run bench` writes the page. A number without its command, or a cell without anything, would be somebody's edit.
+#[test]
+fn the_page_about_benchmarks_is_as_it_was_written() {
+    let pages = files(".md").into_iter().filter(|path| path.ends_with("docs/benchmarks.md"));
+    for page in pages.map(read) {
+        assert!(page.contains("| `tests/run bench"), "the command is missing");
+        assert_eq!(empty_cells(&page), Vec::<&str>::new());
+    }
+}
+
+/// The rows of tables in which something is missing.
+fn empty_cells(page: &str) -> Vec<&str> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    rows.filter(|row| row.split('|').any(|cell| cell.trim().is_empty())).collect()
+}
+
+#[test]
+fn an_empty_cell_is_noticed() {
+    assert_eq!(empty_cells("| a | b |\n| --- | --: |\n| 1 |  |\n| 2 | - |\n"), [" 1 |  "]);
+}

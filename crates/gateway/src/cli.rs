@@ -71,6 +71,12 @@ pub(crate) enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Say how many events wait in the spool of this machine for Postgres, and since when
+    Spool {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Look at recorded events
     #[command(subcommand)]
     Events(EventsCommand),

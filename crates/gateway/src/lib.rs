@@ -39,12 +39,14 @@ mod development;
 mod events;
 mod exit;
 mod filter;
+mod keeping;
 mod logging;
 mod migrate;
 mod providers;
 mod replay;
 mod serve;
 mod simulate;
+mod spool;
 mod verify;
 
 use std::process::ExitCode;
@@ -52,7 +54,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::runtime::Builder;
 
-pub use config::{Config, ConfiguredHandler, Problem};
+pub use config::{Config, ConfiguredHandler, Problem, SpoolSettings};
 pub use hookfast_processor::{
     Anything, Effects, Event, Handled, Handler, Handlers, IdempotencyKey, Transaction, Value, testing, values,
 };
@@ -95,6 +97,7 @@ fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
             Ok(())
         }
         Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), handlers, json),
+        Command::Spool { json } => in_runtime(spool::show(load()?, json)),
         Command::Events(EventsCommand::List { limit, unhandled, json }) => {
             in_runtime(events::list(load()?, limit, unhandled, json))
         }

@@ -8,21 +8,26 @@ use std::time::Duration;
 use hookfast_ingest::{Dispatch, Ingest, Recording, Source, Table};
 use hookfast_processor::{Handlers, Staff};
 use hookfast_queue::{Queue, QueueUrl};
-use hookfast_store::{Migrate, Store, StoreUrl, open};
+use hookfast_store::{Migrate, Store, StoreError, StoreUrl};
 use hookfast_webhook::{Clock, HandlerName, Request, SampleOrder, Secret, SourceName, SystemClock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ConfiguredHandler;
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
+use crate::keeping::Keeping;
 use crate::{Config, Problem, in_runtime};
 
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
+
+/// How long to wait before workers that could not start try again.
+const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Which halves of the gateway this process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,13 +70,13 @@ pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
     let commits = Builder::new_multi_thread().worker_threads(1).thread_name("commits").enable_all().build();
     let commits = commits.map_err(Exit::failed)?;
     let migrate = if *migrate { Migrate::Run } else { Migrate::IfEmbedded };
-    let store = commits.block_on(open(&config.store, migrate))?;
+    let keeping = commits.block_on(Keeping::open(&config, role.receives(), migrate))?;
     let for_handlers = handlers_runtime(&config)?;
     let gateway = Gateway {
         role: role.clone(),
         file: file.map(Path::to_owned),
         own_handlers: (*handlers).clone(),
-        store,
+        keeping,
         commits: commits.handle().clone(),
         for_handlers: for_handlers.handle().clone(),
     };
@@ -115,12 +120,43 @@ fn is_named(handler: &ConfiguredHandler, name: &str) -> bool {
     handler.subscription.handler.as_str() == name
 }
 
+/// The workers of this process. They start when there is a store to work on.
+struct Workers {
+    /// Whom they work for; nobody if this process only receives.
+    staff: Option<Vec<Staff>>,
+    config: hookfast_processor::Config,
+    queue: Arc<dyn Queue>,
+    running: Option<hookfast_processor::Running>,
+}
+
+impl Workers {
+    fn of(config: &Config, role: &Role, queue: &Arc<dyn Queue>) -> Self {
+        let staff = role.works().then(|| staff(config, role));
+        Self { staff, config: config.work.clone(), queue: Arc::clone(queue), running: None }
+    }
+
+    fn are_to_start(&self) -> bool {
+        self.staff.is_some() && self.running.is_none()
+    }
+
+    /// Their claims, sweeps and outcomes go beside the commits: on SQLite these take turns, and a turn that waits for the
+    /// requests to leave time holds up recording.
+    async fn start(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) -> Result<(), StoreError> {
+        if let Some(staff) = &self.staff {
+            let (queue, config) = (Arc::clone(&self.queue), self.config.clone());
+            let running = hookfast_processor::start(store, queue, staff.clone(), config, threads.clone());
+            self.running = Some(commits.spawn(running).await.expect("nothing in it panics or ends it")?);
+        }
+        Ok(())
+    }
+}
+
 /// The gateway before it runs.
 struct Gateway {
     role: Role,
     file: Option<PathBuf>,
     own_handlers: Handlers,
-    store: Arc<dyn Store>,
+    keeping: Keeping,
     commits: Handle,
     for_handlers: Handle,
 }
@@ -139,10 +175,11 @@ impl Gateway {
         let queue = self.open_queue(&config).await?;
         let fixed = Fixed::of(&config);
         let mut greeting = Greeting::of(&config, &self.role, admin.address);
-        let workers = match self.role.works() {
-            true => Some(self.start_workers(&config, &queue).await?),
-            false => None,
-        };
+        let mut workers = Workers::of(&config, &self.role, &queue);
+        match self.keeping.store() {
+            Some(store) => workers.start(store, &self.commits, &self.for_handlers).await?,
+            None => greeting.say_store_is_away(),
+        }
         let ingest = match self.role.receives() {
             true => Some(self.start_ingest(config, development.as_ref(), &queue, &mut greeting).await?),
             false => None,
@@ -150,19 +187,18 @@ impl Gateway {
         greeting.print();
         let upkeep = tokio::spawn(keep_metrics_small(metrics));
         let store_broken = ingest.as_ref().map(|ingest| ingest.store_broken.clone()).unwrap_or_default();
-        let must_end = workers.as_ref().map(|workers| workers.must_end.clone()).unwrap_or_default();
-        let ended = self.wait(signals, ingest.as_ref(), &store_broken, &must_end, &fixed).await;
+        let ended = self.wait(signals, ingest.as_ref(), &store_broken, &mut workers, &fixed).await;
 
         if let Some(ingest) = ingest {
             ingest.shut_down().await;
         }
-        if let Some(workers) = workers {
+        if let Some(workers) = workers.running {
             workers.shut_down().await;
         }
         upkeep.abort();
         admin.shut_down();
         queue.close().await;
-        self.store.close().await;
+        self.keeping.close().await;
         if let Some(problem) = ended {
             return Err(Exit::failed(problem));
         }
@@ -173,18 +209,6 @@ impl Gateway {
     async fn open_queue(&self, config: &Config) -> Result<Arc<dyn Queue>, Exit> {
         let handlers = config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
         hookfast_queue::open(&config.queue, handlers).await.map_err(Exit::failed)
-    }
-
-    async fn start_workers(
-        &self,
-        config: &Config,
-        queue: &Arc<dyn Queue>,
-    ) -> Result<hookfast_processor::Running, Exit> {
-        let (store, queue) = (Arc::clone(&self.store), Arc::clone(queue));
-        let staff = staff(config, &self.role);
-        let start = hookfast_processor::start(store, queue, staff, config.work.clone(), self.for_handlers.clone());
-        // Beside the commits: on SQLite they take turns with them, and a turn must not wait for the requests to leave time.
-        Ok(self.commits.spawn(start).await.map_err(Exit::failed)??)
     }
 
     async fn start_ingest(
@@ -201,8 +225,9 @@ impl Gateway {
         let dispatch = self.dispatch(&config, queue);
         let ingest = config.ingest.clone();
         let clock = Arc::new(SystemClock);
-        let recording = Recording { store: Arc::clone(&self.store) as _, dispatch, commits: &self.commits };
-        Ingest::start(listener, ingest, table(config), known_providers, recording, clock).map_err(Exit::failed)
+        let (store, spool) = self.keeping.for_recording();
+        let recording = Recording { store, spool, dispatch, commits: &self.commits };
+        Ingest::start(listener, ingest, table(config), known_providers, recording, clock).await.map_err(Exit::failed)
     }
 
     /// A queue in memory leads only to the workers of this process.
@@ -223,10 +248,11 @@ impl Gateway {
         mut signals: Signals,
         ingest: Option<&hookfast_ingest::Running>,
         store_broken: &CancellationToken,
-        must_end: &CancellationToken,
+        workers: &mut Workers,
         fixed: &Fixed,
     ) -> Option<&'static str> {
         let ended = loop {
+            let must_end = workers.running.as_ref().map(|running| running.must_end.clone()).unwrap_or_default();
             tokio::select! {
                 name = signals.next() => {
                     if name == "SIGHUP" {
@@ -235,6 +261,12 @@ impl Gateway {
                     }
                     tracing::info!(signal = name, "shutting down: finishing what was accepted");
                     break None;
+                }
+                store = self.keeping.reached(), if workers.are_to_start() => {
+                    if let Err(error) = workers.start(store, &self.commits, &self.for_handlers).await {
+                        tracing::error!(%error, "the workers cannot start; it is tried again");
+                        sleep(START_AGAIN_AFTER).await;
+                    }
                 }
                 () = store_broken.cancelled() => break Some(
                     "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again",
@@ -327,7 +359,7 @@ impl Fixed {
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
         let handlers: Vec<_> = config.handlers.iter().map(|handler| (&handler.config, handler.is_paused)).collect();
-        let rest = format!("{:?} {:?} {:?} {handlers:?}", config.store, config.queue, config.work);
+        let rest = format!("{:?} {:?} {:?} {:?} {handlers:?}", config.store, config.spool, config.queue, config.work);
         Self { ingest_listen, ingest, admin_listen, rest }
     }
 }
@@ -443,6 +475,10 @@ impl Greeting {
                  source's name. For real traffic write a hookfast.toml"
             );
         }
+    }
+
+    fn say_store_is_away(&mut self) {
+        self.lines.push("  The store is not reached yet: events are recorded into the spool.".into());
     }
 
     fn print(self) {

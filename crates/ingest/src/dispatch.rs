@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{Recorded, Routed};
-use hookfast_webhook::HandlerName;
+use hookfast_store::{NewJob, Recorded};
+use hookfast_webhook::{EventId, HandlerName};
 use metrics::{Counter, counter};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -44,9 +44,9 @@ impl Dispatcher {
     }
 
     /// Tells of the jobs of events that are new.
-    pub(crate) fn tell(&self, events: &[Routed], recorded: &[Recorded]) {
-        let new = events.iter().zip(recorded).filter(|(_, recorded)| **recorded == Recorded::New);
-        let hints: Vec<_> = new.flat_map(|(routed, _)| self.hints(routed)).collect();
+    pub(crate) fn tell<'a>(&self, events: impl IntoIterator<Item = (EventId, &'a [NewJob])>, recorded: &[Recorded]) {
+        let new = events.into_iter().zip(recorded).filter(|(_, recorded)| **recorded == Recorded::New);
+        let hints: Vec<_> = new.flat_map(|((event, jobs), _)| self.hints(event, jobs)).collect();
         if hints.is_empty() {
             return;
         }
@@ -55,9 +55,8 @@ impl Dispatcher {
         }
     }
 
-    fn hints(&self, routed: &Routed) -> impl Iterator<Item = Hint> {
-        let event = routed.event.id();
-        let told = routed.jobs.iter().filter(|job| self.handlers.contains(&job.handler));
+    fn hints(&self, event: EventId, jobs: &[NewJob]) -> impl Iterator<Item = Hint> {
+        let told = jobs.iter().filter(|job| self.handlers.contains(&job.handler));
         told.map(move |job| Hint { event, handler: job.handler.clone(), priority: job.priority })
     }
 }

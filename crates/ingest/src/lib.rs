@@ -6,6 +6,7 @@
 //! - verify and read are the provider's, through `hookfast_webhook`;
 //! - `route` says which handlers want an event;
 //! - `record` lets many requests share one commit;
+//! - `spool` keeps events on this machine while the store cannot take them, and `drain` hands them on;
 //! - `dispatch` tells the workers;
 //! - `answer` says it, or what became of the request instead.
 //!
@@ -18,6 +19,8 @@ mod caps;
 mod config;
 mod connection;
 mod dispatch;
+mod drain;
+mod faults;
 mod health;
 mod limit;
 mod listener;
@@ -26,6 +29,7 @@ mod path;
 mod record;
 mod route;
 mod source;
+mod spool;
 mod stages;
 mod trace;
 
@@ -35,3 +39,4 @@ pub use dispatch::Dispatch;
 pub use listener::{Ingest, Recording, Running, Table};
 pub use metrics::describe as describe_metrics;
 pub use source::Source;
+pub use spool::SpoolWay;

@@ -22,9 +22,11 @@ use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
 use crate::connection::{Busy, ImpatientStream, Patience};
 use crate::dispatch::{Dispatch, Dispatcher};
+use crate::drain::{self, Drainer};
 use crate::health::Readiness;
 use crate::limit::Limits;
-use crate::record::{BatchLimits, Recorder};
+use crate::record::{BatchLimits, Committing, Recorder};
+use crate::spool::{SpoolWay, Spooling};
 use crate::{Config, Source, address};
 
 /// The largest head of a request: request line and headers.
@@ -72,12 +74,18 @@ pub struct Running {
     shutdown_timeout: Duration,
     connections: TaskTracker,
     committers: TaskTracker,
+    /// Those who go on with what is committed: dispatcher and drainer.
+    followers: TaskTracker,
+    /// Cancelled when nothing more is committed.
+    last_call: CancellationToken,
 }
 
 /// Where events become durable, and who is told.
 pub struct Recording<'a> {
     /// Where.
     pub store: Arc<dyn Record>,
+    /// Where instead, while that is away.
+    pub spool: Option<SpoolWay>,
     /// Who is told; nobody where that leads nowhere.
     pub dispatch: Option<Dispatch>,
     /// The runtime of the commits. In the one of the requests, each step of a commit would queue behind the very requests
@@ -87,7 +95,7 @@ pub struct Recording<'a> {
 
 impl Ingest {
     /// Starts to receive on `listener`.
-    pub fn start(
+    pub async fn start(
         listener: TcpListener,
         config: Config,
         table: Table,
@@ -95,13 +103,29 @@ impl Ingest {
         recording: Recording<'_>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Running> {
-        let Recording { store, dispatch, commits } = recording;
+        let Recording { store, spool, dispatch, commits } = recording;
         let address = listener.local_addr()?;
-        let (connections, committers) = (TaskTracker::new(), TaskTracker::new());
+        let (connections, committers, followers) = (TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
         let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
-        let batch = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
-        let dispatcher = dispatch.map(|dispatch| Dispatcher::start(dispatch, &committers, commits));
-        let dispatcher = dispatcher.as_ref();
+        let last_call = CancellationToken::new();
+        let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
+        let dispatcher = dispatch.map(|dispatch| Dispatcher::start(dispatch, &followers, commits));
+        let spooling = match spool {
+            Some(way) => Some(Arc::new(Spooling::start(way).await)),
+            None => None,
+        };
+        if let Some(spooling) = &spooling {
+            let drainer = Drainer::new(Arc::clone(spooling), dispatcher.clone(), limits, last_call.clone());
+            followers.spawn_on(drainer.run(), commits);
+            followers.spawn_on(drain::show(Arc::clone(&spooling.spool), last_call.clone()), commits);
+        }
+        let committing = Committing {
+            store: &store,
+            spooling: spooling.as_ref(),
+            limits,
+            broken: &store_broken,
+            dispatcher: dispatcher.as_ref(),
+        };
         let ingest = Arc::new(Self {
             public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
             table: RwLock::new(Arc::new(table)),
@@ -110,16 +134,8 @@ impl Ingest {
             clock,
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
-            recorder: Recorder::start(
-                &store,
-                config.queue_requests,
-                batch,
-                &store_broken,
-                dispatcher,
-                &committers,
-                commits,
-            ),
-            readiness: Readiness::new(Arc::clone(&store), shutdown.clone()),
+            recorder: Recorder::start(&committing, config.queue_requests, &committers, commits),
+            readiness: Readiness::new(Arc::clone(&store), spooling, shutdown.clone()),
             shutdown: shutdown.clone(),
             connections: Arc::new(ConnectionCaps::new(&config)),
             config,
@@ -127,7 +143,18 @@ impl Ingest {
         let shutdown_timeout = ingest.config.shutdown_timeout;
         connections.spawn(Arc::clone(&ingest).accept(listener, connections.clone()));
         committers.close();
-        Ok(Running { address, ingest, store_broken, shutdown, shutdown_timeout, connections, committers })
+        followers.close();
+        Ok(Running {
+            address,
+            ingest,
+            store_broken,
+            shutdown,
+            shutdown_timeout,
+            connections,
+            committers,
+            followers,
+            last_call,
+        })
     }
 }
 
@@ -152,6 +179,13 @@ impl Running {
         }
         // The committers end when the last connection has dropped its way to them; a cut one does so with the runtime.
         let _ = timeout(self.shutdown_timeout, self.committers.wait()).await;
+        self.last_call.cancel();
+        if timeout(self.shutdown_timeout, self.followers.wait()).await.is_err() {
+            tracing::warn!(
+                "the shutdown did not wait for all hints to be sent and for the spool to be drained; the sweeper makes up \
+                 for the first, the next start for the second"
+            );
+        }
     }
 }
 

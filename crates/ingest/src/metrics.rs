@@ -75,4 +75,23 @@ pub fn describe() {
     describe_histogram!("hookfast_commit_duration_seconds", Unit::Seconds, "How long a commit took");
     describe_counter!("hookfast_connections_refused_total", "Connections refused because too many were open");
     describe_gauge!("hookfast_connections", "Open connections");
+    describe_gauge!("hookfast_spooling", "1 while events are recorded into the spool of this machine, else 0");
+    describe_gauge!("hookfast_spool_events", "Events that wait in the spool");
+    describe_gauge!(
+        "hookfast_spool_refused_events",
+        "Events in the spool that the store refuses; somebody must look at them"
+    );
+    describe_gauge!("hookfast_spool_bytes", Unit::Bytes, "How much of the spool is in use");
+    describe_gauge!("hookfast_spool_max_bytes", Unit::Bytes, "How large the spool may become");
+    describe_gauge!(
+        "hookfast_spool_oldest_age_seconds",
+        Unit::Seconds,
+        "How long the oldest event has waited in the spool"
+    );
+    describe_counter!("hookfast_spooled_events_total", "Events recorded into the spool");
+    describe_counter!("hookfast_drained_events_total", "Events handed on from the spool to the store");
+    describe_counter!(
+        "hookfast_spool_failures_total",
+        "Events that the spool did not take: it is full, or its disk fails"
+    );
 }

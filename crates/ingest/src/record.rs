@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::answer::Rejection;
 use crate::body::MemoryShare;
 use crate::dispatch::Dispatcher;
+use crate::spool::Spooling;
 
 /// How much shares one commit.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +43,17 @@ pub(crate) struct Recorder {
     queue: mpsc::Sender<Submission>,
 }
 
+/// What the committers need beside the queue.
+pub(crate) struct Committing<'a> {
+    pub(crate) store: &'a Arc<dyn Record>,
+    /// Where a batch goes that the store does not take.
+    pub(crate) spooling: Option<&'a Arc<Spooling>>,
+    pub(crate) limits: BatchLimits,
+    /// Cancelled when the store may not be used any more.
+    pub(crate) broken: &'a CancellationToken,
+    pub(crate) dispatcher: Option<&'a Dispatcher>,
+}
+
 /// One request's events; they are committed together or not at all.
 #[derive(Debug)]
 struct Submission {
@@ -57,22 +69,20 @@ struct NotRecorded;
 
 impl Recorder {
     /// Starts as many committers as the store can use. They end when the last `Recorder` is gone and the queue is empty.
-    /// `broken` is cancelled when the store may not be used any more.
     pub(crate) fn start(
-        store: &Arc<dyn Record>,
+        committing: &Committing<'_>,
         queue_requests: usize,
-        limits: BatchLimits,
-        broken: &CancellationToken,
-        dispatcher: Option<&Dispatcher>,
         tasks: &TaskTracker,
         runtime: &Handle,
     ) -> Self {
+        let Committing { store, spooling, limits, broken, dispatcher } = *committing;
         let (queue, waiting) = mpsc::channel(queue_requests);
         let waiting = Arc::new(Mutex::new(waiting));
         let under_way = Arc::new(UnderWay::default());
         for _ in 0..store.parallel_records() {
             let committer = Committer {
                 store: Arc::clone(store),
+                spooling: spooling.cloned(),
                 waiting: Arc::clone(&waiting),
                 under_way: Arc::clone(&under_way),
                 limits,
@@ -157,6 +167,7 @@ impl Batch {
 
 struct Committer {
     store: Arc<dyn Record>,
+    spooling: Option<Arc<Spooling>>,
     waiting: Arc<Mutex<mpsc::Receiver<Submission>>>,
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
@@ -212,16 +223,18 @@ impl Committer {
         // Their senders were told to try again: under overload, working for them would make the others late too.
         let now = Instant::now();
         batch.retain(|submission| submission.deadline > now);
+        let first_deadline = batch.iter().map(|submission| submission.deadline).min().unwrap_or(now);
 
         let mut parts = vec![Part::of(batch)];
         while let Some(part) = parts.pop() {
             if part.waiting.is_empty() {
                 continue;
             }
-            match self.record(&part.events).await {
+            match self.record(&part.events, first_deadline).await {
                 Ok(recorded) => {
                     if let Some(dispatcher) = &self.dispatcher {
-                        dispatcher.tell(&part.events, &recorded);
+                        let jobs = part.events.iter().map(|routed| (routed.event.id(), routed.jobs.as_slice()));
+                        dispatcher.tell(jobs, &recorded);
                     }
                     part.reply(recorded);
                 }
@@ -231,9 +244,12 @@ impl Committer {
         }
     }
 
-    async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
+    async fn record(&self, events: &[Routed], deadline: Instant) -> Result<Vec<Recorded>, StoreError> {
         let start = Instant::now();
-        let recorded = self.store.record(events).await?;
+        let recorded = match &self.spooling {
+            Some(spooling) => spooling.record(events, deadline).await?,
+            None => self.store.record(events).await?,
+        };
         self.batch_events.record(events.len() as f64);
         self.duration.record(start.elapsed());
         Ok(recorded)
@@ -298,4 +314,4 @@ impl Part {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

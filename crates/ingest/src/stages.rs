@@ -15,6 +15,7 @@ use tracing::Level;
 
 use crate::answer::{self, HttpResponse, Rejection};
 use crate::body::{self, BodyDeadlines, MemoryShare};
+use crate::health::Ready;
 use crate::limit::check_host;
 use crate::path::{Target, target};
 use crate::route::route;
@@ -90,7 +91,8 @@ impl Ingest {
 
     async fn ready(&self, caller: &Caller) -> HttpResponse {
         match self.readiness.check().await {
-            Ok(()) => plain("ready\n"),
+            Ok(Ready::Yes) => plain("ready\n"),
+            Ok(Ready::Degraded(why)) => Response::new(Full::from(format!("degraded: {why}\n"))),
             Err(problem) => answer::problem(StatusCode::SERVICE_UNAVAILABLE, problem, caller.request_id),
         }
     }
@@ -227,9 +229,9 @@ impl Ingest {
 }
 
 fn count_recorded(source: &Source, recorded: &[Recorded]) {
-    let new = recorded.iter().filter(|recorded| **recorded == Recorded::New).count();
-    source.metrics.new.increment(new as u64);
-    source.metrics.duplicates.increment((recorded.len() - new) as u64);
+    let count = |which: Recorded| recorded.iter().filter(|recorded| **recorded == which).count() as u64;
+    source.metrics.new.increment(count(Recorded::New));
+    source.metrics.duplicates.increment(count(Recorded::Duplicate));
 }
 
 /// Events in the words of the log: the first one's id and type, and how many there are.

@@ -21,6 +21,7 @@ mod settle;
 mod sweeper;
 pub mod testing;
 mod worker;
+mod writes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,6 +60,7 @@ const LOOK_AT_BACKLOG_EVERY: Duration = Duration::from_secs(10);
 const SUSPECTS_WAITING: usize = 16;
 
 /// A handler to be worked for.
+#[derive(Clone)]
 pub struct Staff {
     /// Its name.
     pub name: HandlerName,

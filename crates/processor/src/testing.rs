@@ -78,7 +78,7 @@ impl TestEvent {
 
 /// A store of its own, and the part of a worker that a test needs. Everything fails by panicking with a sentence.
 pub struct Kit {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     path: String,
     _folder: TempDir,
 }
@@ -145,7 +145,7 @@ impl Kit {
         assert_eq!(disturbed.rows(query).await, expected, "broken off after every effect and run again");
     }
 
-    async fn record<H: Handler>(&self, event: &TestEvent) -> JobId {
+    pub(crate) async fn record<H: Handler>(&self, event: &TestEvent) -> JobId {
         let handler = HandlerName::new(H::NAME).unwrap_or_else(|error| panic!("a handler's NAME: {error}"));
         let genuine = genuine(event);
         let id = genuine.id();
@@ -183,7 +183,7 @@ impl Kit {
         Run { handled, effects: effects.done() }
     }
 
-    async fn claim(&self, job: &JobId) -> Option<Claimed> {
+    pub(crate) async fn claim(&self, job: &JobId) -> Option<Claimed> {
         let claim = Claim {
             handler: &job.handler,
             events: &[job.event],

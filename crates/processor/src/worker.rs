@@ -24,6 +24,7 @@ use crate::flight::Flight;
 use crate::handler::AnyHandler;
 use crate::metrics::HandlerMetrics;
 use crate::settle::Ended;
+use crate::writes::Writer;
 use crate::{Config, Handled, HandlerConfig};
 
 /// How long a handler has to stop at its deadline, until it counts as stuck.
@@ -65,6 +66,8 @@ pub(crate) struct Worker {
     pub(crate) config: HandlerConfig,
     /// Places for its jobs that run.
     pub(crate) running: Arc<Semaphore>,
+    /// Its effects that can share a commit.
+    pub(crate) writer: Writer,
     /// Places for its jobs on board: as many again wait, so that nobody waits for a claim.
     pub(crate) on_board: Arc<Semaphore>,
 }
@@ -78,7 +81,8 @@ impl Worker {
     ) -> Arc<Self> {
         let running = Arc::new(Semaphore::new(config.concurrency));
         let on_board = Arc::new(Semaphore::new(config.concurrency * 2));
-        Arc::new(Self { shared, name, handler, config, running, on_board })
+        let writer = Writer::start(Arc::clone(&shared.store));
+        Arc::new(Self { shared, name, handler, config, running, writer, on_board })
     }
 
     /// Works until the shutdown.
@@ -218,7 +222,8 @@ impl Worker {
         let (started_at, start) = (OffsetDateTime::now_utc(), Instant::now());
         let deadline = start + self.config.deadline;
         self.shared.flight.expect_until(&job, deadline + GRACE);
-        let effects = Arc::new(Effects::new(Arc::clone(&self.shared.store), job.clone(), token));
+        let effects = Effects::new(Arc::clone(&self.shared.store), job.clone(), token);
+        let effects = Arc::new(effects.sharing_commits(self.writer.clone()));
         let run = self.spawn(claimed, Arc::clone(&effects), deadline);
         let abort = run.abort_handle();
         let handled = tokio::select! {

@@ -53,6 +53,33 @@ pub struct BegunEffect {
     pub transaction: EffectTransaction,
 }
 
+/// An effect that is one statement, known beforehand. Such effects of several jobs can share a commit, because the
+/// statement can be repeated if a neighbour's fails.
+#[derive(Debug, Clone)]
+pub struct EffectWrite {
+    /// The job.
+    pub job: JobId,
+    /// What proves that the job is still the worker's.
+    pub token: Token,
+    /// The handler's name for the effect.
+    pub key: String,
+    /// What it does, in words that both databases understand, with `$1` and so on for the values.
+    pub statement: &'static str,
+    /// The values.
+    pub values: Vec<Value>,
+}
+
+/// What came of an [`EffectWrite`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It is done.
+    Now,
+    /// It was done in an earlier run.
+    Before,
+    /// The job is somebody else's now.
+    LostLease,
+}
+
 /// An effect could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum EffectError {
@@ -226,6 +253,25 @@ impl EffectTransaction {
     }
 }
 
+/// What a marker says once it was written for an [`EffectWrite`].
+pub(crate) struct Marker {
+    pub(crate) is_new: bool,
+    pub(crate) is_done: bool,
+}
+
+impl Marker {
+    /// What this makes of the effect. There is no marker if the job is somebody else's.
+    pub(crate) fn written(marker: Option<Self>) -> Result<Written, StoreError> {
+        match marker {
+            None => Ok(Written::LostLease),
+            Some(Self { is_new: true, .. }) => Ok(Written::Now),
+            Some(Self { is_done: true, .. }) => Ok(Written::Before),
+            // Of a call to the outside that had the same key.
+            Some(_) => Err(StoreError::Rejected("the effect was begun as one of another kind".into())),
+        }
+    }
+}
+
 /// What a commit must write into the marker.
 pub(crate) struct Mark<'a> {
     pub(crate) effect: &'a EffectKey<'a>,
@@ -245,7 +291,7 @@ fn on_postgres(statement: &'static str, values: Vec<Value>) -> Query<'static, Po
     values.into_iter().fold(sqlx::query(statement), bind).persistent(!has_null)
 }
 
-fn on_sqlite(statement: &'static str, values: Vec<Value>) -> Query<'static, Sqlite, SqliteArguments> {
+pub(crate) fn on_sqlite(statement: &'static str, values: Vec<Value>) -> Query<'static, Sqlite, SqliteArguments> {
     let bind = |query: Query<'static, Sqlite, SqliteArguments>, value| match value {
         Value::Null => query.bind(None::<String>),
         Value::Text(text) => query.bind(text),

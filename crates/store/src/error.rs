@@ -1,7 +1,7 @@
 //! Errors, named by what the caller can do about them.
 
 /// A verb of the store failed. Nothing may be answered 2xx on any of these.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The store cannot do it now: unreachable, busy, full, or too slow. Whether a write happened is unknown; doing it
     /// again later is right, because recording twice is harmless.

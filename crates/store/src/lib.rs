@@ -8,10 +8,12 @@ mod error;
 mod faults;
 mod headers;
 mod job;
+mod lent;
 mod migrations;
 mod open;
 mod operate;
 mod postgres;
+mod spool;
 mod sqlite;
 mod token;
 
@@ -23,7 +25,7 @@ use hookfast_webhook::{Event, EventId, HandlerName};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, Value};
+pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, Value, Written};
 pub use error::{OpenError, StoreError, is_outage};
 pub use headers::StoredHeaders;
 pub use job::{
@@ -32,6 +34,8 @@ pub use job::{
 };
 pub use open::{Config, Migrate, StoreUrl, open};
 pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
+pub use spool::{Behind, LateStore, SpoolConfig, SpoolStatus, Spooled};
+pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
 pub use sqlx;
 
@@ -81,6 +85,12 @@ pub trait Work: Send + Sync {
 
     /// Writes that an effect outside, begun in this run, is done, and what came of it, if the job is still the worker's.
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError>;
+
+    /// Does effects of many jobs in one transaction: all that are new and whose jobs are still the worker's, or none.
+    ///
+    /// One that the database dislikes fails the whole batch with [`StoreError::Rejected`], of whatever kind its error is;
+    /// then each is to be done in a transaction of its own, which says what is wrong with it.
+    async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError>;
 
     /// Runs a handler's own `CREATE TABLE IF NOT EXISTS` statements, one process at a time.
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;
@@ -152,6 +162,8 @@ pub enum Recorded {
     New,
     /// It was there already; that it came again is written.
     Duplicate,
+    /// It is in the spool. Whether it is new shows when the spool is drained.
+    Spooled,
 }
 
 /// The most bytes of bodies in one statement: a statement is copied on its way, and bodies can be long.

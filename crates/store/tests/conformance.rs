@@ -4,18 +4,24 @@
 #[macro_use]
 #[path = "conformance/database.rs"]
 mod database;
+#[path = "conformance/batches.rs"]
+mod batches;
 #[path = "conformance/effects.rs"]
 mod effects;
 #[path = "conformance/operate.rs"]
 mod operate;
 #[path = "conformance/order.rs"]
 mod order;
+#[path = "conformance/spool.rs"]
+mod spool;
 #[path = "conformance/sweep.rs"]
 mod sweep;
 #[path = "conformance/upgrade.rs"]
 mod upgrade;
 #[path = "conformance/work.rs"]
 mod work;
+#[path = "conformance/writes.rs"]
+mod writes;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -39,16 +39,8 @@ impl Handler for PaidInvoices {
         if Path::new("books-are-closed").exists() {
             return Err(Failure::retry(FailureKind::Internal, "the books are closed"));
         }
-        effects
-            .once("book", async |tx| {
-                tx.execute(
-                    "INSERT INTO paid_invoices (invoice, amount, currency) VALUES ($1, $2, $3)",
-                    values![id.as_str(), *amount_paid, currency.as_str()],
-                )
-                .await?;
-                Ok(())
-            })
-            .await
+        let book = "INSERT INTO paid_invoices (invoice, amount, currency) VALUES ($1, $2, $3)";
+        effects.write("book", book, values![id.as_str(), *amount_paid, currency.as_str()]).await
     }
 }
 

@@ -7,10 +7,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, ensure};
 use time::OffsetDateTime;
 
+use crate::machine::version_in;
 use crate::requests::Requests;
 
 /// Where `tests/run` has installed it.
 const FOLDER_VARIABLE: &str = "TEST_GRAPHILE";
+
+/// Which one it is, if it is installed.
+pub(crate) fn version() -> Option<String> {
+    version_in(&PathBuf::from(std::env::var_os(FOLDER_VARIABLE)?).join("node_modules/graphile-worker"))
+}
 
 /// Makes a job of each event.
 pub(crate) fn add(url: &str, events: &Requests) -> anyhow::Result<()> {

@@ -1,184 +1,196 @@
 //! Working: the three set-ups of the gateway, graphile-worker as the yardstick, and receiving on Postgres, in turns.
-//!
-//! A turn has a database of its own. The jobs are recorded first, while nobody works; then they are worked off. That is
-//! measured from the start of the first job, when the process is up and the first claim is through, until no job is
-//! unfinished. On JetStream the messages wait in the stream by then; in-process, the worker has to find the jobs by itself.
-//!
-//! "Live" is the other extreme: one process receives the same number of events as fast as it can and works on them at the
-//! same time; measured from the first request until no job is unfinished.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use hookfast_harness::{NatsVersion, PrivateNats, fresh_database, warm_up_shared_server};
+use hookfast_harness::fresh_database;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::database::{Database, Jobs};
 use crate::graphile::{self, Workers};
-use crate::ingest::{self, REQUESTS_PER_SECOND, median};
-use crate::requests::{Ids, Requests};
-use crate::server::{Gateway, Sections};
-use crate::unfinished::{Database, Jobs};
-use crate::{ProcessArguments, load};
+use crate::options::Options;
+use crate::report::Part;
+use crate::requests::Requests;
+use crate::server::Store;
+use crate::statistics::median;
+use crate::table::{Table, fine, or_dash, whole};
+use crate::turns::{Round, Subject, Turns};
+use crate::workplace::{Kind, Workplace, send_all};
 
-const CONNECTIONS: usize = 256;
-
-/// How long receiving is measured in each round, after a second for warming up.
-const RECEIVING: Duration = Duration::from_secs(4);
-
-/// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Setup {
-    /// Receiving on Postgres
-    Ingest,
-    /// graphile-worker, one process
-    Graphile,
-    /// graphile-worker, two processes
-    GraphileTwo,
-    /// SQLite, in-process
-    Sqlite,
-    /// Postgres, in-process
-    Postgres,
-    /// Postgres and JetStream
-    Jetstream,
+/// What was found out about working.
+#[derive(Debug, Serialize)]
+pub(crate) struct Process {
+    pub(crate) rows: Vec<Row>,
 }
 
-const SETUPS: [(Setup, &str); 6] = [
-    (Setup::Ingest, "ingest on postgres"),
-    (Setup::Graphile, "graphile-worker"),
-    (Setup::GraphileTwo, "graphile-worker, two processes"),
-    (Setup::Sqlite, "sqlite"),
-    (Setup::Postgres, "postgres"),
-    (Setup::Jetstream, "postgres + jetstream"),
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) setup: Setup,
+    pub(crate) jobs_per_second: f64,
+    /// To the better one of the two with graphile-worker, if it was measured.
+    pub(crate) ratio_to_graphile: Option<f64>,
+    pub(crate) ratio_to_ingest: Option<f64>,
+    pub(crate) live_jobs_per_second: Option<f64>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Setup {
+    Ingest,
+    Graphile,
+    GraphileTwo,
+    /// Postgres, with a transaction for each effect.
+    Once,
+    Work(Kind),
+}
+
+/// With the names that `--only` takes.
+const SETUPS: [(&str, Setup); 7] = [
+    ("ingest", Setup::Ingest),
+    ("graphile", Setup::Graphile),
+    ("graphile-two", Setup::GraphileTwo),
+    ("once", Setup::Once),
+    ("sqlite", Setup::Work(Kind::Sqlite)),
+    ("postgres", Setup::Work(Kind::Postgres)),
+    ("jetstream", Setup::Work(Kind::Jetstream)),
 ];
 
 /// What a set-up reached, turn by turn.
 struct Reached {
     setup: Setup,
-    name: &'static str,
     turns: Vec<f64>,
     live: Vec<f64>,
 }
 
-#[derive(Serialize)]
-struct Row {
-    setup: &'static str,
-    jobs_per_second: f64,
-    /// To the better one of the two with graphile-worker, if it was measured.
-    ratio_to_graphile: Option<f64>,
-    ratio_to_ingest: Option<f64>,
-    live_jobs_per_second: Option<f64>,
+impl Part for Process {
+    const HEADING: &'static str = "Working";
+    const METHOD: &'static str = "\
+A job is one effect: one upsert, with its marker, written with `Effects::write`, so that effects of several jobs share a
+transaction; up to 256 jobs run at once. \"A transaction for each\" is the same with `Effects::once`. Each turn has a database of its own. The jobs are recorded
+first, while nobody works, and then worked off: measured from the start of the first job, when the process is up and the first claim
+is through, until no job is unfinished. On JetStream the messages wait in the stream by then; in-process, the worker has to find the
+jobs by itself. SQLite has a quarter of the jobs.
+
+\"Live\" is the other extreme: one process receives the same number of events as fast as it can and works on them at the same
+time; measured from the first request until no job is unfinished.
+
+graphile-worker is set up as its page about performance says and does the same upsert in a transaction, without a marker and
+without history; with one and with two processes, and compared with the better one. Receiving is a closed loop on Postgres as above.";
+
+    fn measure(options: &Options) -> anyhow::Result<Self> {
+        let wanted = SETUPS.into_iter().filter(|(name, _)| options.wants(name));
+        let mut all: Vec<_> = wanted.map(|(_, setup)| Reached { setup, turns: Vec::new(), live: Vec::new() }).collect();
+        anyhow::ensure!(
+            !all.is_empty(),
+            "there is no such set-up; there is: {}",
+            SETUPS.map(|(name, _)| name).join(", ")
+        );
+        for round in 1..=options.rounds {
+            for Reached { setup, turns, live } in &mut all {
+                eprintln!("process, round {round} of {}: {}", options.rounds, setup.name());
+                turns.push(setup.turn(options)?);
+                live.extend(setup.live_turn(options)?);
+            }
+        }
+        Ok(Self { rows: rows(&all) })
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut table = Table::new(&["set-up", "jobs/s", "of graphile-worker", "of receiving", "live jobs/s"]);
+        for row in &self.rows {
+            table.row([
+                row.setup.name().into(),
+                whole(row.jobs_per_second),
+                or_dash(row.ratio_to_graphile, fine),
+                or_dash(row.ratio_to_ingest, fine),
+                or_dash(row.live_jobs_per_second, whole),
+            ]);
+        }
+        vec![table]
+    }
 }
 
-pub(crate) fn run(arguments: &ProcessArguments) -> anyhow::Result<()> {
-    let wanted = SETUPS.into_iter().filter(|(setup, _)| arguments.only.is_none_or(|only| only == *setup));
-    let mut all: Vec<_> =
-        wanted.map(|(setup, name)| Reached { setup, name, turns: Vec::new(), live: Vec::new() }).collect();
-    eprintln!("warming up the Postgres server");
-    warm_up_shared_server();
-    for round in 1..=arguments.rounds {
-        for Reached { setup, name, turns, live } in &mut all {
-            eprintln!("round {round} of {}: {name}", arguments.rounds);
-            turns.push(setup.turn(arguments)?);
-            live.extend(setup.live_turn(arguments)?);
-        }
+impl Process {
+    pub(crate) fn of(&self, kind: Kind) -> Option<&Row> {
+        self.rows.iter().find(|row| row.setup == Setup::Work(kind))
     }
-    print(&rows(all), arguments.json)
 }
 
 impl Setup {
-    /// Jobs, or for ingest events, per second.
-    fn turn(self, arguments: &ProcessArguments) -> anyhow::Result<f64> {
+    fn name(self) -> &'static str {
         match self {
-            Self::Ingest => receive(arguments),
-            Self::Graphile => work_with_graphile(arguments, 1),
-            Self::GraphileTwo => work_with_graphile(arguments, 2),
-            Self::Sqlite | Self::Postgres | Self::Jetstream => self.work(arguments),
+            Self::Ingest => "receiving on Postgres",
+            Self::Graphile => "graphile-worker",
+            Self::GraphileTwo => "graphile-worker, two processes",
+            Self::Once => "Postgres, a transaction for each",
+            Self::Work(kind) => kind.name(),
+        }
+    }
+
+    /// Jobs, or for ingest events, per second.
+    fn turn(self, options: &Options) -> anyhow::Result<f64> {
+        match self {
+            Self::Ingest => receive(options),
+            Self::Graphile => work_with_graphile(options, 1),
+            Self::GraphileTwo => work_with_graphile(options, 2),
+            Self::Once => work(Kind::Postgres, &[("BENCH_EFFECT", "once")], options),
+            Self::Work(kind) => work(kind, &[], options),
         }
     }
 
     /// The same while events come in; only for those that can receive.
-    fn live_turn(self, arguments: &ProcessArguments) -> anyhow::Result<Option<f64>> {
+    fn live_turn(self, options: &Options) -> anyhow::Result<Option<f64>> {
         match self {
-            Self::Ingest | Self::Graphile | Self::GraphileTwo => Ok(None),
-            Self::Sqlite | Self::Postgres | Self::Jetstream => self.receive_and_work(arguments).map(Some),
+            Self::Ingest | Self::Graphile | Self::GraphileTwo | Self::Once => Ok(None),
+            Self::Work(kind) => receive_and_work(kind, options).map(Some),
         }
     }
-
-    fn work(self, arguments: &ProcessArguments) -> anyhow::Result<f64> {
-        let events = self.events(arguments)?;
-        let place = Place::new(self)?;
-        let (receiver, worker) = if self == Self::Jetstream { ("receive", "work") } else { ("serve", "serve") };
-        let server = place.gateway.start(receiver, &[("HOOKFAST_HANDLERS__BENCH__PAUSED", "true")])?;
-        send_all(server.address, &events)?;
-        server.shut_down()?;
-
-        let mut database = Database::open(&place.gateway.store_url, Jobs::Ours)?;
-        let _worker = place.gateway.start(worker, &[])?;
-        let end = database.wait_for_the_last(events.len())?;
-        Ok(per_second(events.len(), database.first_start()?, end))
-    }
-
-    fn receive_and_work(self, arguments: &ProcessArguments) -> anyhow::Result<f64> {
-        let events = self.events(arguments)?;
-        let place = Place::new(self)?;
-        let server = place.gateway.start("serve", &[])?;
-        let start = OffsetDateTime::now_utc();
-        send_all(server.address, &events)?;
-        let end = Database::open(&place.gateway.store_url, Jobs::Ours)?.wait_for_the_last(events.len())?;
-        Ok(per_second(events.len(), start, end))
-    }
-
-    /// Signed only now, because signatures age. SQLite has fewer, or its turn would take longer than all others.
-    fn events(self, arguments: &ProcessArguments) -> anyhow::Result<Arc<Requests>> {
-        let count = if self == Self::Sqlite { arguments.jobs.div_ceil(4) } else { arguments.jobs };
-        Ok(Arc::new(Requests::sign(count, 0, arguments.body_bytes, Ids::Stripe)?))
-    }
 }
 
-/// A gateway with its own database, and its own queue if it has one.
-struct Place {
-    gateway: Gateway,
-    _queue: Option<PrivateNats>,
+fn work(kind: Kind, variables: &[(&str, &str)], options: &Options) -> anyhow::Result<f64> {
+    let events = events(kind, options)?;
+    let Workplace { gateway, .. } = &Workplace::new(kind)?;
+    let (receiver, worker) = if kind == Kind::Jetstream { ("receive", "work") } else { ("serve", "serve") };
+    let server = gateway.start(receiver, &[("HOOKFAST_HANDLERS__BENCH__PAUSED", "true")])?;
+    send_all(server.address, &events, options.connections)?;
+    server.shut_down()?;
+
+    let mut database = Database::open(&gateway.store_url)?;
+    let _worker = gateway.start(worker, variables)?;
+    let end = database.wait_for_the_last(Jobs::Ours, events.len())?;
+    Ok(per_second(events.len(), database.first_start()?, end))
 }
 
-impl Place {
-    fn new(setup: Setup) -> anyhow::Result<Self> {
-        let queue = (setup == Setup::Jetstream).then(|| PrivateNats::start(NatsVersion::Current));
-        let store_url = (setup != Setup::Sqlite).then(fresh_database);
-        let more = queue.as_ref().map_or(String::new(), |queue| format!("[queue]\nurl = \"{}\"", queue.url()));
-        // Nobody's answer may be late, because every event counts.
-        let sections = Sections { ingest: "answer_deadline = \"60s\"", store: "", more: &more };
-        let gateway = Gateway::new("hookfast-bench-gateway", store_url, &sections)?;
-        Ok(Self { gateway, _queue: queue })
-    }
+fn receive_and_work(kind: Kind, options: &Options) -> anyhow::Result<f64> {
+    let events = events(kind, options)?;
+    let Workplace { gateway, .. } = &Workplace::new(kind)?;
+    let server = gateway.start("serve", &[])?;
+    let start = OffsetDateTime::now_utc();
+    send_all(server.address, &events, options.connections)?;
+    let end = Database::open(&gateway.store_url)?.wait_for_the_last(Jobs::Ours, events.len())?;
+    Ok(per_second(events.len(), start, end))
 }
 
-fn send_all(address: std::net::SocketAddr, events: &Arc<Requests>) -> anyhow::Result<()> {
-    const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(3600);
-    load::run(address, events, CONNECTIONS, AS_LONG_AS_IT_TAKES, false)?;
-    Ok(())
+/// Signed only now, because signatures age. SQLite has fewer, or its turn would take longer than all others.
+fn events(kind: Kind, options: &Options) -> anyhow::Result<Arc<Requests>> {
+    let count = if kind == Kind::Sqlite { options.jobs.div_ceil(4) } else { options.jobs };
+    Requests::sign(count, options.body_bytes, options.ids)
 }
 
-/// Receiving as `bench ingest` measures it, with a job for each event.
-fn receive(arguments: &ProcessArguments) -> anyhow::Result<f64> {
-    let server = ingest::gateway(Some(fresh_database()), "", "")?;
-    let mut events_per_second = 0.0;
-    for (round, time) in [Duration::from_secs(1), RECEIVING].into_iter().enumerate() {
-        let count = REQUESTS_PER_SECOND * usize::try_from(time.as_secs())?;
-        let events = Arc::new(Requests::sign(count, round, arguments.body_bytes, Ids::Stripe)?);
-        let seen = load::run(server.address, &events, CONNECTIONS, time, false)?;
-        events_per_second = seen.latencies.len() as f64 / seen.elapsed.as_secs_f64();
-    }
-    Ok(events_per_second)
+/// Receiving as `ingest` measures it, with a job for each event.
+fn receive(options: &Options) -> anyhow::Result<f64> {
+    let mut turns = Turns::of(Subject::on(Store::Postgres));
+    turns.take(&Round::sign(options, options.body_bytes)?)?;
+    Ok(turns.per_second())
 }
 
-fn work_with_graphile(arguments: &ProcessArguments, processes: usize) -> anyhow::Result<f64> {
-    let (url, events) = (fresh_database(), Setup::Graphile.events(arguments)?);
+fn work_with_graphile(options: &Options, processes: usize) -> anyhow::Result<f64> {
+    let (url, events) = (fresh_database(), events(Kind::Postgres, options)?);
     graphile::add(&url, &events)?;
-    let mut database = Database::open(&url, Jobs::Graphile)?;
+    let mut database = Database::open(&url)?;
     let workers = Workers::start(&url, processes)?;
-    let end = database.wait_for_the_last(events.len())?;
+    let end = database.wait_for_the_last(Jobs::Graphile, events.len())?;
     Ok(per_second(events.len(), workers.first_start()?, end))
 }
 
@@ -187,38 +199,40 @@ fn per_second(jobs: usize, start: OffsetDateTime, end: OffsetDateTime) -> f64 {
 }
 
 /// The medians of the turns.
-fn rows(all: Vec<Reached>) -> Vec<Row> {
-    let all: Vec<_> = all.into_iter().map(|one| (one.setup, one.name, median(one.turns), one.live)).collect();
+fn rows(all: &[Reached]) -> Vec<Row> {
     let best_of = |wanted: &[Setup]| {
-        let of_wanted = all.iter().filter(|(setup, ..)| wanted.contains(setup)).map(|(_, _, reached, _)| *reached);
+        let of_wanted = all.iter().filter(|one| wanted.contains(&one.setup)).map(|one| median(&one.turns));
         of_wanted.max_by(f64::total_cmp)
     };
     let graphile = best_of(&[Setup::Graphile, Setup::GraphileTwo]);
     let ingest = best_of(&[Setup::Ingest]);
-    let row = |(_, setup, jobs_per_second, live): &(Setup, &'static str, f64, Vec<f64>)| Row {
-        setup,
-        jobs_per_second: *jobs_per_second,
-        ratio_to_graphile: graphile.map(|graphile| jobs_per_second / graphile),
-        ratio_to_ingest: ingest.map(|ingest| jobs_per_second / ingest),
-        live_jobs_per_second: (!live.is_empty()).then(|| median(live.clone())),
+    let row = |Reached { setup, turns, live }: &Reached| {
+        let jobs_per_second = median(turns);
+        Row {
+            setup: *setup,
+            jobs_per_second,
+            ratio_to_graphile: graphile.map(|graphile| jobs_per_second / graphile),
+            ratio_to_ingest: ingest.map(|ingest| jobs_per_second / ingest),
+            live_jobs_per_second: (!live.is_empty()).then(|| median(live)),
+        }
     };
     all.iter().map(row).collect()
 }
 
-fn print(rows: &[Row], as_json: bool) -> anyhow::Result<()> {
-    if as_json {
-        for row in rows {
-            println!("{}", serde_json::to_string(row)?);
-        }
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_yardstick_is_the_better_one_of_graphile_worker_and_the_median_counts() {
+        let reached = |setup, turns: &[f64]| Reached { setup, turns: turns.to_vec(), live: Vec::new() };
+        let rows = rows(&[
+            reached(Setup::Graphile, &[100.0]),
+            reached(Setup::GraphileTwo, &[200.0]),
+            reached(Setup::Work(Kind::Postgres), &[50.0, 400.0, 9000.0]),
+        ]);
+        assert_eq!(rows[2].jobs_per_second, 400.0);
+        assert_eq!(rows[2].ratio_to_graphile, Some(2.0));
+        assert_eq!(rows[2].ratio_to_ingest, None);
     }
-    println!("{:32}  {:>8}  {:>11}  {:>9}  {:>11}", "set-up", "jobs/s", "of graphile", "of ingest", "live jobs/s");
-    let number = |value: Option<f64>, digits| value.map_or("-".into(), |value| format!("{value:.digits$}"));
-    for row in rows {
-        let Row { setup, jobs_per_second, ratio_to_graphile, ratio_to_ingest, live_jobs_per_second } = row;
-        let (of_graphile, of_ingest) = (number(*ratio_to_graphile, 2), number(*ratio_to_ingest, 2));
-        let live = number(*live_jobs_per_second, 0);
-        println!("{setup:32}  {jobs_per_second:>8.0}  {of_graphile:>11}  {of_ingest:>9}  {live:>11}");
-    }
-    Ok(())
 }

@@ -4,20 +4,23 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::{Ended, eventually};
 
-/// What ext4 is told when the power goes: stop at once, and flush nothing.
-const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
+/// Waits for the end of its input and then tells ext4 to stop at once and flush nothing.
+const SWITCH: &str = "import fcntl, os, struct, sys\n\
+    sys.stdin.read()\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
 /// A mounted disk; it is gone when dropped.
 #[derive(Debug)]
 pub struct Disk {
     folder: TempDir,
+    /// Somebody with his hand on the switch, so that a cut takes no time.
+    switch: Option<Child>,
 }
 
 impl Disk {
@@ -26,7 +29,7 @@ impl Disk {
         let folder = tempfile::Builder::new().prefix("hookfast-disk-").tempdir().expect("a temporary folder");
         // Whoever runs a server on it need not be who runs the test.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let disk = Self { folder };
+        let mut disk = Self { folder, switch: None };
         fs::create_dir(disk.path()).unwrap();
         fs::File::create(disk.image()).unwrap().set_len(megabytes << 20).unwrap();
         // Without room kept for root: a full disk is then full for everybody.
@@ -41,12 +44,14 @@ impl Disk {
     }
 
     /// Cuts the power: what was not flushed is lost, and whoever still runs gets errors.
-    pub fn cut_power(&self) {
-        run(Command::new("python3").args(["-c", SHUTDOWN]).arg(self.path()));
+    pub fn cut_power(&mut self) {
+        let mut switch = self.switch.take().expect("the power is on");
+        drop(switch.stdin.take());
+        assert!(switch.wait().unwrap().success(), "the power could not be cut");
     }
 
     /// Switches the power on again. Whoever used the disk must have ended.
-    pub fn power_on(&self) {
+    pub fn power_on(&mut self) {
         eventually("nobody uses the disk", || Ended::of(Command::new("umount").arg(self.path())).code == 0);
         // The kernel lets go of the file a little later; mounted through two devices it would be damaged.
         eventually("the loop device is free", || {
@@ -78,13 +83,16 @@ impl Disk {
         self.path().join("ballast")
     }
 
-    fn mount(&self) {
+    fn mount(&mut self) {
         let ended = Ended::of(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.path()));
         assert!(
             ended.code == 0,
             "a disk whose power can be cut needs root, the right to mount and a free /dev/loop device: {}",
             ended.errors
         );
+        let mut switch = Command::new("python3");
+        switch.args(["-c", SWITCH]).arg(self.path()).stdin(Stdio::piped());
+        self.switch = Some(switch.spawn().expect("python3 can be run"));
     }
 
     fn image(&self) -> PathBuf {
@@ -94,6 +102,10 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        if let Some(mut switch) = self.switch.take() {
+            drop(switch.stdin.take());
+            let _ = switch.wait();
+        }
         // Lazily: after a panic somebody may still have a file open.
         let _ = Command::new("umount").args(["--quiet", "--lazy"]).arg(self.path()).output();
     }

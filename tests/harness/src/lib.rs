@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod client;
+mod clock;
 mod database;
 mod disk;
 mod disturbed;
@@ -19,6 +20,7 @@ mod setup;
 mod stripe;
 
 pub use client::{Answer, Client, eventually, eventually_within};
+pub use clock::WrongClock;
 pub use database::{Hold, query};
 pub use disk::Disk;
 pub use disturbed::Disturbed;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use hookfast_webhook::Request;
+
 use crate::{Answer, Client, Gateway, eventually, sample};
 
 /// How far apart the events of two clients are.
@@ -39,16 +41,17 @@ pub struct Ledger {
 impl Load {
     /// Starts so many clients. Every event is another one.
     pub fn start(address: SocketAddr, clients: u64) -> Self {
-        Self::start_at(address, clients, 0)
+        Self::start_at(address, clients, 0, sample)
     }
 
-    /// The same with other events: each client begins so much later in its own row.
-    pub fn start_at(address: SocketAddr, clients: u64, first: u64) -> Self {
+    /// The same with other events: each client begins so much later in its own row. The key of an event is that of the
+    /// sample with its number.
+    pub fn start_at(address: SocketAddr, clients: u64, first: u64, event: fn(u64) -> Request) -> Self {
         let progress = Arc::<Progress>::default();
         let clients = (0..clients)
             .map(|client| {
                 let progress = Arc::clone(&progress);
-                std::thread::spawn(move || send_until_over(&progress, address, client * ROW + first))
+                std::thread::spawn(move || send_until_over(&progress, address, client * ROW + first, event))
             })
             .collect();
         Self { progress, clients }
@@ -81,7 +84,7 @@ impl Load {
 }
 
 /// Sends until it is told to stop, or until nobody listens any more.
-fn send_until_over(progress: &Progress, address: SocketAddr, first: u64) -> Ledger {
+fn send_until_over(progress: &Progress, address: SocketAddr, first: u64, event: fn(u64) -> Request) -> Ledger {
     let mut ledger = Ledger::default();
     let mut connection = None;
     for serial in first.. {
@@ -91,7 +94,7 @@ fn send_until_over(progress: &Progress, address: SocketAddr, first: u64) -> Ledg
         let connected = connection.take().map_or_else(|| Client::try_connect(address), Ok);
         let Ok(mut client) = connected else { break };
         // Whoever gets no answer was promised nothing.
-        let Ok(answer) = client.send(&sample(serial)) else { continue };
+        let Ok(answer) = client.send(&event(serial)) else { continue };
         let count = if answer.status == 200 { &progress.promises } else { &progress.refusals };
         count.fetch_add(1, Relaxed);
         ledger.note(sample_key(serial), answer);

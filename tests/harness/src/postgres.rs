@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::process::{children, try_signal};
-use crate::{Disk, Signal, eventually_within, signal};
+use crate::{Disk, Ended, Proxy, Signal, eventually_within, signal};
 
 /// The shared private server that `tests/run` starts, as a URL without a database.
 const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
@@ -22,6 +22,7 @@ pub struct PrivatePostgres {
     server: Option<Child>,
     port: u16,
     settings: Vec<String>,
+    variables: Vec<(&'static str, String)>,
     owner: Owner,
     /// For its log, and for its data if they are not on a disk of their own.
     folder: TempDir,
@@ -31,7 +32,13 @@ pub struct PrivatePostgres {
 impl PrivatePostgres {
     /// Starts a server with `settings` such as `fsync=off` on top of the usual ones.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_with(settings, &[])
+    }
+
+    /// The same with variables of its environment.
+    pub fn start_with(settings: &[&str], variables: &[(&'static str, String)]) -> Self {
         let mut server = Self::new(settings, None);
+        server.variables = variables.to_vec();
         server.initialise();
         server.start_somewhere();
         server
@@ -75,6 +82,31 @@ impl PrivatePostgres {
         eventually_within(Duration::from_secs(60), "postgres starts again", || self.launch());
     }
 
+    /// A standby, which follows this server through a link.
+    pub fn standby(&self, link: &Proxy) -> Self {
+        let mut standby = Self::new(&[], None);
+        let mut copy = standby.owner.command("pg_basebackup");
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname"]);
+        copy.arg(link.through(&self.url())).arg("--pgdata").arg(&standby.data);
+        let ended = Ended::of(&mut copy);
+        assert!(ended.code == 0, "pg_basebackup: {}", ended.errors);
+        standby.start_somewhere();
+        standby
+    }
+
+    /// Takes the place of the server that it followed, which is dead: from now on it is found at its port.
+    pub fn take_over_from(&mut self, dead: &Self) {
+        assert!(dead.server.is_none(), "two servers would go on");
+        self.sql("SELECT pg_promote()");
+        self.port = dead.port;
+        self.restart();
+    }
+
+    /// Runs SQL.
+    pub fn sql(&self, statement: &str) {
+        psql(&self.url(), statement).expect("the server does it");
+    }
+
     /// Makes the server and all its processes stand still until the guard is dropped: connections stay
     /// open, and nothing answers.
     pub fn freeze(&self) -> Frozen {
@@ -106,7 +138,7 @@ impl PrivatePostgres {
         fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
         owner.give(&data);
         let settings = settings.iter().map(ToString::to_string).collect();
-        Self { server: None, port: 0, settings, owner, folder, data }
+        Self { server: None, port: 0, settings, variables: vec![], owner, folder, data }
     }
 
     fn initialise(&self) {
@@ -129,6 +161,7 @@ impl PrivatePostgres {
     fn launch(&mut self) -> bool {
         let mut command = self.owner.command("postgres");
         command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"]).arg(&self.data);
+        command.envs(self.variables.iter().cloned());
         command.args(self.settings.iter().flat_map(|setting| ["-c", setting]));
         let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("postgres can be run");

@@ -29,6 +29,8 @@ pub struct Setup {
     pub(crate) store_url: String,
     ingest: String,
     source: String,
+    /// Lines of the section `[store]`.
+    spool: String,
     /// The section `[queue]`.
     queue: String,
     handlers: String,
@@ -54,6 +56,7 @@ impl Setup {
             store_url,
             ingest: String::new(),
             source: String::new(),
+            spool: "spool = false".into(),
             queue: String::new(),
             handlers: "[handlers.ledger]\nrun = \"log\"\npaused = true\n".into(),
             rest: String::new(),
@@ -76,6 +79,13 @@ impl Setup {
     pub fn source(mut self, lines: &str) -> Self {
         self.source += lines;
         self.source += "\n";
+        self
+    }
+
+    /// Has a spool before Postgres, with further lines of the section `[store]`. Without this there is none, so that what
+    /// was promised is in the database at once.
+    pub fn spool(mut self, lines: &str) -> Self {
+        self.spool = lines.into();
         self
     }
 
@@ -169,9 +179,9 @@ impl Setup {
             return;
         }
         let config = format!(
-            "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n\
+            "[ingest]\nlisten = \"127.0.0.1:0\"\n{}\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n{}\n\
              [sources.stripe]\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n{}\n{}{}{}\n",
-            self.ingest, self.store_url, self.source, self.queue, self.handlers, self.rest
+            self.ingest, self.store_url, self.spool, self.source, self.queue, self.handlers, self.rest
         );
         fs::write(self.folder.path().join("hookfast.toml"), config).unwrap();
     }

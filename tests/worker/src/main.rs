@@ -28,6 +28,8 @@ struct Act {
     key: Option<String>,
     /// How many effects it has; one if it does not say.
     effects: Option<u32>,
+    /// Its effects share their commits with those of others.
+    write: bool,
     /// How long it takes before its effects.
     sleep_ms: u64,
     /// How long it keeps the transaction of an effect open.
@@ -73,6 +75,10 @@ impl Drop for Running {
     }
 }
 
+/// Two at a time with one key would get the same place.
+const NOTE: &str = "INSERT INTO done (event, effect, ordering, place, attempt) \
+     SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4";
+
 struct Actor;
 
 impl Handler for Actor {
@@ -102,15 +108,14 @@ impl Handler for Actor {
         let ordering = act.key.clone().unwrap_or_default();
         for number in 0..act.effects.unwrap_or(1) {
             let effect = format!("effect-{number}");
+            let values = values![id.as_str(), effect.as_str(), ordering.as_str(), event.attempt];
+            if act.write {
+                effects.write(&effect, NOTE, values).await?;
+                continue;
+            }
             effects
                 .once(&effect, async |tx| {
-                    // Two at a time with one key would get the same place.
-                    tx.execute(
-                        "INSERT INTO done (event, effect, ordering, place, attempt) \
-                         SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4",
-                        values![id.as_str(), effect.as_str(), ordering.as_str(), event.attempt],
-                    )
-                    .await?;
+                    tx.execute(NOTE, values).await?;
                     tokio::time::sleep(Duration::from_millis(act.sleep_in_effect_ms)).await;
                     Ok(())
                 })

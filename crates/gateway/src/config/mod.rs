@@ -15,9 +15,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookfast_ingest::SourceLimits;
 use hookfast_processor::Handlers;
+use hookfast_store::SpoolConfig;
 use hookfast_webhook::{Provider, Secrets, SourceName};
 use serde_json::json;
 
@@ -38,6 +40,8 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Where events are kept.
     pub store: hookfast_store::Config,
+    /// Where events wait while Postgres is away.
+    pub spool: Option<SpoolSettings>,
     /// The endpoints.
     pub sources: BTreeMap<SourceName, SourceConfig>,
     /// There is no file, so secrets may be missing.
@@ -54,18 +58,28 @@ pub struct Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ingest_listen, ingest, admin_listen, store, queue, work, sources, handlers, .. } = self;
+        let Self { ingest_listen, ingest, admin_listen, store, spool, queue, work, sources, handlers, .. } = self;
         f.debug_struct("Config")
             .field("ingest_listen", ingest_listen)
             .field("ingest", ingest)
             .field("admin_listen", admin_listen)
             .field("store", store)
+            .field("spool", spool)
             .field("queue", queue)
             .field("work", work)
             .field("sources", sources)
             .field("handlers", handlers)
             .finish()
     }
+}
+
+/// Where events wait while Postgres is away, and when that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpoolSettings {
+    /// The file.
+    pub file: SpoolConfig,
+    /// How long a batch may take at least before Postgres counts as away.
+    pub after: Duration,
 }
 
 /// One endpoint.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use hookfast_ingest::SourceLimits;
 use hookfast_processor::Handlers;
 use hookfast_queue::QueueUrl;
-use hookfast_store::StoreUrl;
+use hookfast_store::{SpoolConfig, StoreUrl};
 use hookfast_webhook::{Provider, Secrets, SourceName};
 use toml::{Table, Value};
 
 use super::document::Document;
-use super::{Config, SourceConfig, handlers, parse};
+use super::{Config, SourceConfig, SpoolSettings, handlers, parse};
 use crate::providers::{Kind, Providers};
 
 pub(super) const SECTIONS: [&str; 8] = ["ingest", "admin", "store", "queue", "work", "catalog", "sources", "handlers"];
@@ -96,7 +96,7 @@ pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<C
     let sources = read_sources(document, &providers);
     let handlers = handlers::read(document, &source_names, own_handlers);
     let for_development = document.for_development;
-    let (store, mut queue) = (store?, queue?);
+    let ((store, spool), mut queue) = (store?, queue?);
     // A hint must not be given to somebody else while the job is still ours.
     queue.ack_wait = work.lease * 2;
     Some(Config {
@@ -104,6 +104,7 @@ pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<C
         ingest,
         admin_listen,
         store,
+        spool,
         queue,
         work,
         sources,
@@ -153,7 +154,7 @@ fn read_admin(mut section: Section<'_>) -> SocketAddr {
     listen
 }
 
-fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
+fn read_store(mut section: Section<'_>) -> Option<(hookfast_store::Config, Option<SpoolSettings>)> {
     // The URL may hold a password, so it can stand elsewhere, as a secret can.
     let url = |value: &Value| {
         parse::reference(&parse::text::<String>(value)?)?
@@ -164,8 +165,33 @@ fn read_store(mut section: Section<'_>) -> Option<hookfast_store::Config> {
     let default = hookfast_store::Config::new(StoreUrl::Sqlite("hookfast.db".into()));
     let parallel_batches = section.value("parallel_batches", parse::count, default.parallel_batches);
     let worker_connections = section.value("worker_connections", limit, default.worker_connections);
+    let spool = read_spool(&mut section);
     section.finish();
-    Some(hookfast_store::Config { url: url?, parallel_batches, worker_connections, ..default })
+    let config = hookfast_store::Config { url: url?, parallel_batches, worker_connections, ..default };
+    let is_shared = matches!(config.url, StoreUrl::Postgres(_));
+    Some((config, spool.filter(|_| is_shared)))
+}
+
+fn read_spool(section: &mut Section<'_>) -> Option<SpoolSettings> {
+    let path = section.value("spool", spool_path, Some("hookfast-spool.db".into()));
+    let max_bytes = section.value("spool_max", spool_max, 1 << 30);
+    let after = section.value("spool_after", parse::duration, Duration::from_millis(150));
+    Some(SpoolSettings { file: SpoolConfig { path: path?, max_bytes }, after })
+}
+
+/// The path of a file, or `false`.
+fn spool_path(value: &Value) -> Result<Option<PathBuf>, String> {
+    match value {
+        Value::Boolean(false) => Ok(None),
+        Value::String(path) if !path.is_empty() => Ok(Some(path.into())),
+        _ => Err("write the path of a file in quotes, or false for none".into()),
+    }
+}
+
+/// Less would hold its tables and hardly an event.
+fn spool_max(value: &Value) -> Result<u64, String> {
+    let size = parse::size(value)?;
+    if size >= 1 << 20 { Ok(size) } else { Err("write a size of at least \"1MiB\"".into()) }
 }
 
 fn read_queue(mut section: Section<'_>) -> Option<hookfast_queue::Config> {

@@ -203,3 +203,19 @@ fn only_without_a_file_may_secrets_be_missing() {
     read(Document::for_development(blank.into_iter()).expect("it is TOML"), &Handlers::new())
         .expect_err("a blank one is still wrong");
 }
+
+#[test]
+fn there_is_a_spool_before_postgres_unless_it_is_switched_off() {
+    let with = |url: &str, lines: &str| load_text(&format!("[store]\nurl = \"{url}\"\n{lines}"));
+    let spool = |url, lines| with(url, lines).expect("it is right").spool.map(|spool| spool.file.path);
+    assert_eq!(spool("postgres://h/d", ""), Some("hookfast-spool.db".into()));
+    assert_eq!(
+        spool("postgres://h/d", "spool = \"/var/lib/hookfast/spool.db\""),
+        Some("/var/lib/hookfast/spool.db".into())
+    );
+    assert_eq!(spool("postgres://h/d", "spool = false"), None);
+    assert_eq!(spool("sqlite:a.db", "spool = \"b.db\""), None, "SQLite needs none");
+    for wrong in ["spool = true", "spool = \"\"", "spool_max = \"10KiB\"", "spool_after = 150"] {
+        with("postgres://h/d", wrong).expect_err(wrong);
+    }
+}

@@ -59,7 +59,7 @@ impl Record for FakeStore {
     }
 }
 
-fn event(id: &str) -> Vec<Routed> {
+pub(crate) fn event(id: &str) -> Vec<Routed> {
     let secret = Secret::new("whsec_record").expect("not blank");
     let now = OffsetDateTime::now_utc();
     let body = format!(r#"{{"id":"{id}","type":"t"}}"#);
@@ -86,7 +86,8 @@ struct Rig {
 fn rig(store: FakeStore, queue_requests: usize, limits: BatchLimits) -> Rig {
     let (store, broken, tasks) = (Arc::new(store), CancellationToken::new(), TaskTracker::new());
     let shared: Arc<dyn Record> = Arc::clone(&store) as _;
-    let recorder = Recorder::start(&shared, queue_requests, limits, &broken, None, &tasks, &Handle::current());
+    let committing = Committing { store: &shared, spooling: None, limits, broken: &broken, dispatcher: None };
+    let recorder = Recorder::start(&committing, queue_requests, &tasks, &Handle::current());
     Rig { store, recorder, broken, tasks }
 }
 

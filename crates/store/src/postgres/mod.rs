@@ -2,6 +2,8 @@
 
 mod act;
 mod connections;
+mod copy;
+mod drain;
 pub(crate) mod effects;
 mod events;
 mod find;
@@ -10,6 +12,7 @@ mod operate;
 mod record;
 mod sweep;
 mod work;
+mod writes;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,10 +29,11 @@ pub(crate) use open::name;
 
 use connections::Connections;
 
+use crate::lent::Lent;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
-    Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
-    StoredEvent, Sweep, Swept, Token, Which, Work,
+    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
+    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled,
+    Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -62,6 +66,17 @@ impl Record for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.pool).await.map_err(|error| judge(&error))?;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Behind for PostgresStore {
+    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
+        on(&self.pool, async |connection| drain::record(connection, events, self.dispatch_grace).await).await
+    }
+
+    async fn reach(&self) -> Result<(), StoreError> {
+        self.check().await
     }
 }
 
@@ -102,6 +117,10 @@ impl Work for PostgresStore {
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
         let is_held = on(&self.workers, async |connection| effects::finish(connection, effect, result).await).await?;
         if is_held { Ok(()) } else { Err(EffectError::LostLease) }
+    }
+
+    async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
+        writes::write(&self.effects, writes).await
     }
 
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {
@@ -170,20 +189,15 @@ impl Store for PostgresStore {
     }
 }
 
-/// Does something on a connection, and gives up the connection if it takes too long.
+/// Does something on a connection, and gives up the connection if it takes too long, or if nobody waits for it any more.
 async fn on<T>(
     pool: &PgPool,
     verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
 ) -> Result<T, StoreError> {
-    let mut connection = pool.acquire().await.map_err(|error| judge(&error))?;
-    match timeout(BATCH_TIMEOUT, verb(&mut connection)).await {
-        Ok(done) => done.map_err(|error| judge(&error)),
-        Err(_) => {
-            // Its answer may still come, so nobody else may use this connection.
-            drop(connection.detach());
-            Err(too_slow())
-        }
-    }
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let done = timeout(BATCH_TIMEOUT, verb(lent.connection())).await.map_err(|_| too_slow())?;
+    lent.give_back();
+    done.map_err(|error| judge(&error))
 }
 
 fn too_slow() -> StoreError {

@@ -12,7 +12,7 @@ use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore};
 use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, compare};
-use crate::{Config, Migrate, OpenError};
+use crate::{Config, Migrate, OpenError, is_outage};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
@@ -29,16 +29,16 @@ impl PostgresStore {
             |error: sqlx::Error| OpenError::Unreachable { database: database.clone(), problem: error.to_string() };
         if migrate == Migrate::Run {
             // On a connection of its own, because a migration may take longer than any batch.
-            let mut connection = options.connect().await.map_err(unreachable)?;
+            let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
-            MIGRATIONS.run(&mut connection).await.map_err(|error| other(error.to_string()))?;
+            MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(|error| other(error.to_string()))?;
         }
         let options = with_settings(options);
         let parallel_batches = u32::try_from(config.parallel_batches).unwrap_or(u32::MAX);
         let pool = pool(parallel_batches.saturating_add(OTHER_CONNECTIONS), Duration::from_secs(2));
         let pool = pool.connect_with(options.clone()).await.map_err(unreachable)?;
-        check_settings(&pool).await.map_err(unreachable)??;
-        check_tables(&pool, &database).await?;
+        in_time(check_settings(&pool)).await.map_err(unreachable)??;
+        in_time(check_tables(&pool, &database)).await.map_err(unreachable)??;
         Ok(Self {
             pool,
             // So that no handler can take a connection from recording. They are made when they are needed.
@@ -49,6 +49,11 @@ impl PostgresStore {
             only_new: AtomicBool::new(true),
         })
     }
+}
+
+/// A server that stands still lets a client wait for ever.
+async fn in_time<T>(step: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    timeout(BATCH_TIMEOUT, step).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// The database without the password.
@@ -67,6 +72,8 @@ fn with_settings(options: PgConnectOptions) -> PgConnectOptions {
             ("idle_in_transaction_session_timeout", "10s"),
             // Statements wait for each other's rows and then go on with what has become of them.
             ("default_transaction_isolation", "read committed"),
+            // Values that stand in a text are quoted accordingly.
+            ("standard_conforming_strings", "on"),
             // A batch is always the same statement; planning it anew for each batch costs more than running it. But a plan
             // that was made while a table was short is still used when it is long, so it must go by the keys at once.
             ("plan_cache_mode", "force_generic_plan"),
@@ -109,8 +116,11 @@ async fn check_settings(pool: &PgPool) -> Result<Result<(), OpenError>, sqlx::Er
     Ok(Ok(()))
 }
 
-async fn check_tables(pool: &PgPool, database: &str) -> Result<(), OpenError> {
-    // Where there is no such table yet, no migration was run.
-    let applied = sqlx::query_as(APPLIED).fetch_all(pool).await.unwrap_or_default();
-    compare(&MIGRATIONS, &applied, database)
+async fn check_tables(pool: &PgPool, database: &str) -> Result<Result<(), OpenError>, sqlx::Error> {
+    let applied = match sqlx::query_as(APPLIED).fetch_all(pool).await {
+        Err(error) if is_outage(&error) => return Err(error),
+        // Where there is no such table yet, no migration was run.
+        applied => applied.unwrap_or_default(),
+    };
+    Ok(compare(&MIGRATIONS, &applied, database))
 }

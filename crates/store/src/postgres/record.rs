@@ -1,4 +1,4 @@
-//! Recording a batch as one statement.
+//! Recording a batch: as one statement that asks what is new, or, if all of it should be, in the way that costs least.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,6 +10,7 @@ use sqlx::{Connection, Postgres, Row};
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::copy::Rows;
 use crate::{Recorded, Routed, headers};
 
 /// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
@@ -17,6 +18,9 @@ use crate::{Recorded, Routed, headers};
 ///
 /// That a key is new is known from `fresh` alone. The other gateway's rows are not visible to this statement even after
 /// it has waited for them, which is why a resend is noted by key and not by event.
+///
+/// A statement that was given up may come through so late that its events are here already, out of the spool. Then their keys
+/// have their own ids, or their resends are noted, and they have not come again.
 ///
 /// Each part unnests only what it needs: Postgres keeps the rows of every `unnest` and of every CTE, and bodies are long.
 const RECORD: &str = "
@@ -45,31 +49,39 @@ WITH fresh AS (
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[])
         AS incoming (id, source, dedupe_key, received_at, request_id, remote_address)
     WHERE NOT EXISTS (SELECT FROM fresh WHERE fresh.event_id = incoming.id)
+      AND NOT EXISTS (SELECT FROM dedupe_keys AS known
+                      WHERE (known.source, known.dedupe_key, known.event_id)
+                          = (incoming.source, incoming.dedupe_key, incoming.id))
+      AND NOT EXISTS (SELECT FROM resends AS noted
+                      WHERE (noted.source, noted.dedupe_key, noted.request_id)
+                          = (incoming.source, incoming.dedupe_key, incoming.request_id))
 )
 SELECT event_id FROM fresh
 ";
 
-/// The same for the case that every event is new. It fails as a whole if one is not, and then nothing but keys was tried:
-/// what Postgres does with the other parts waits for the last one.
-const RECORD_NEW: &str = "
-WITH new_events AS (
-    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
-                        occurred_at, proof, method, url, headers, body, object_id)
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[],
-                         $8::text[], $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
-                         $15::text[])
-), new_jobs AS (
+/// From how many events on a batch is copied: it takes some round trips more.
+const WORTH_COPYING: usize = 16;
+
+/// For the case that every event is new: it fails if one is not, before any body is sent.
+const TAKE_NEW_KEYS: &str = "
+WITH new_jobs AS (
     INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
-    SELECT job.*, clock_timestamp() + make_interval(secs => $20)
-    FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job
+    SELECT job.*, clock_timestamp() + make_interval(secs => $8)
+    FROM unnest($4::uuid[], $5::text[], $6::text[], $7::text[]) AS job
 )
 INSERT INTO dedupe_keys (event_id, source, dedupe_key)
 SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
 ORDER BY source, dedupe_key, id
 ";
 
+const COPY_EVENTS: &str = "
+COPY events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account, occurred_at, proof,
+             method, url, headers, body, object_id)
+FROM STDIN (FORMAT binary)
+";
+
 /// Records a batch. Whether the last one had new events only says how to begin: duplicates come in bursts, and trying
-/// the faster statement in vain costs more than it saves.
+/// the faster way in vain costs more than it saves.
 pub(super) async fn record(
     store: &PostgresStore,
     connection: &mut PgConnection,
@@ -78,9 +90,9 @@ pub(super) async fn record(
     let grace = store.dispatch_grace;
     let mut in_order: Vec<_> = events.iter().collect();
     let new = if crate::in_statements(&in_order).nth(1).is_none() {
-        if store.only_new.load(Relaxed) {
-            match statement(RECORD_NEW, &in_order, grace).execute(&mut *connection).await {
-                Ok(_) => return Ok(vec![Recorded::New; events.len()]),
+        if events.len() >= WORTH_COPYING && store.only_new.load(Relaxed) {
+            match copy(connection, &in_order, grace).await {
+                Ok(()) => return Ok(vec![Recorded::New; events.len()]),
                 Err(error) if is_duplicate(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -101,6 +113,47 @@ pub(super) async fn record(
     Ok(events.iter().map(|routed| crate::recorded(&new, routed)).collect())
 }
 
+/// Records events that are all new. As arrays, the wide rows would cost Postgres twice as much.
+async fn copy(connection: &mut PgConnection, events: &[&Routed], dispatch_grace: Duration) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let arrivals = || events.iter().map(|routed| &routed.event.delivery().arrival);
+    let keys = sqlx::query(TAKE_NEW_KEYS)
+        .bind(column(events, |routed| routed.event.id().0))
+        .bind(arrivals().map(|arrival| arrival.source.as_str()).collect::<Vec<_>>())
+        .bind(column(events, |routed| routed.event.dedupe_key().as_str()));
+    with_jobs(keys, events, dispatch_grace).execute(&mut *transaction).await?;
+    let mut copying = transaction.copy_in_raw(COPY_EVENTS).await?;
+    copying.send(rows(events)).await?;
+    copying.finish().await?;
+    transaction.commit().await
+}
+
+/// The events as rows of [`COPY_EVENTS`].
+fn rows(events: &[&Routed]) -> Vec<u8> {
+    let bodies: usize = events.iter().map(|routed| routed.event.body().len()).sum();
+    let mut rows = Rows::new(15, bodies + events.len() * 1024);
+    for Routed { event, .. } in events {
+        let (arrival, request) = (&event.delivery().arrival, &event.delivery().request);
+        rows.begin_row()
+            .uuid(event.id().0)
+            .text(arrival.source.as_str())
+            .text(event.dedupe_key().as_str())
+            .time(arrival.received_at)
+            .uuid(arrival.request_id.0)
+            .text(&arrival.remote_address.to_string())
+            .text(event.event_type().as_str())
+            .optional_text(event.account().map(|account| account.as_str()))
+            .optional_time(event.occurred_at())
+            .text(event.delivery().proof.kind())
+            .text(request.method.as_str())
+            .text(&request.url)
+            .written(|out| headers::write(&request.headers, out))
+            .bytes(event.body())
+            .optional_text(event.object_id().map(|object| object.as_str()));
+    }
+    rows.end()
+}
+
 fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
@@ -111,21 +164,16 @@ async fn record_part(
     events: &[&Routed],
     grace: Duration,
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
-    let rows = statement(RECORD, events, grace).fetch_all(connection).await?;
+    let rows = statement(events, grace).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// A statement with all the events bound to it.
-fn statement(
-    text: &'static str,
-    events: &[&Routed],
-    dispatch_grace: Duration,
-) -> Query<'static, Postgres, PgArguments> {
+/// [`RECORD`] with all the events bound to it.
+fn statement(events: &[&Routed], dispatch_grace: Duration) -> Query<'static, Postgres, PgArguments> {
     let deliveries = || events.iter().map(|routed| routed.event.delivery());
     let arrivals = || deliveries().map(|delivery| &delivery.arrival);
-    let jobs = || events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job)));
 
-    sqlx::query(text)
+    let events_alone = sqlx::query(RECORD)
         .bind(column(events, |routed| routed.event.id().0))
         .bind(arrivals().map(|arrival| arrival.source.as_str()).collect::<Vec<_>>())
         .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
@@ -140,7 +188,18 @@ fn statement(
         .bind(deliveries().map(|delivery| delivery.request.url.as_str()).collect::<Vec<_>>())
         .bind(deliveries().map(|delivery| stored_headers(&delivery.request.headers)).collect::<Vec<_>>())
         .bind(column(events, |routed| &routed.event.body()[..]))
-        .bind(column(events, |routed| routed.event.object_id().map(|object| object.as_str())))
+        .bind(column(events, |routed| routed.event.object_id().map(|object| object.as_str())));
+    with_jobs(events_alone, events, dispatch_grace)
+}
+
+/// The values of the jobs, which come last in both ways to record.
+fn with_jobs(
+    query: Query<'static, Postgres, PgArguments>,
+    events: &[&Routed],
+    dispatch_grace: Duration,
+) -> Query<'static, Postgres, PgArguments> {
+    let jobs = || events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job)));
+    query
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())

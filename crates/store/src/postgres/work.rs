@@ -45,16 +45,20 @@ ORDER BY claimed.event_id
 const CLAIM: &str = claim!("");
 
 /// Only the first unfinished job of a key, and only if none of that key is running: an event with a smaller id may become
-/// visible late.
+/// visible late. Two questions, because each has its index, and a key may have a long backlog.
 const CLAIM_IN_ORDER: &str = claim!(
     "
-        AND (ordering_key IS NULL OR NOT EXISTS (
-            SELECT FROM jobs AS other
-            WHERE other.handler = jobs.handler AND other.ordering_key = jobs.ordering_key
-                AND other.state IN ('pending', 'processing', 'failed', 'dead_letter')
-                AND (other.state = 'processing'
-                    OR other.event_id < jobs.event_id AND (other.state <> 'dead_letter' OR $7))
-        ))"
+        AND (ordering_key IS NULL
+            OR NOT EXISTS (
+                    SELECT FROM jobs AS earlier
+                    WHERE earlier.handler = jobs.handler AND earlier.ordering_key = jobs.ordering_key
+                        AND earlier.event_id < jobs.event_id
+                        AND earlier.state IN ('pending', 'processing', 'failed', 'dead_letter')
+                        AND (earlier.state <> 'dead_letter' OR $7))
+                AND NOT EXISTS (
+                    SELECT FROM jobs AS held
+                    WHERE held.handler = jobs.handler AND held.ordering_key = jobs.ordering_key
+                        AND held.state = 'processing'))"
 );
 
 /// Ordered claims of one handler come one after the other. In a statement of its own, so that the claim sees all that the

@@ -14,7 +14,7 @@ use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
 
 /// Nobody else can write in this transaction's time, so that whoever finds the job to be the worker's holds it.
-const BEGIN: &str = "
+pub(super) const BEGIN: &str = "
 INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
 SELECT event_id, handler, $4, $5, $6, iif($6, $7, NULL) FROM jobs
 WHERE event_id = $1 AND handler = $2 AND token = $3 AND state = 'processing'

@@ -9,8 +9,10 @@ mod open;
 mod operate;
 mod record;
 mod rows;
+mod spool;
 mod sweep;
 mod work;
+mod writes;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,11 +24,14 @@ use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+pub use spool::Spool;
+
 use crate::faults::{Protection, is_off};
+use crate::lent::Lent;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EventSummary, Filter,
-    Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step, Store, StoreError,
-    StoredEvent, Sweep, Swept, Token, Which, Work,
+    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
+    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
+    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 pub(crate) struct SqliteStore {
@@ -42,9 +47,10 @@ pub(crate) struct SqliteStore {
 #[async_trait]
 impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        let mut writer = self.writer.acquire().await.map_err(|error| self.judge(&error))?;
+        let mut writer = Lent::new(self.writer.acquire().await.map_err(|error| self.judge(&error))?);
         self.refuse_if_broken()?;
-        let recorded = record::record(&mut writer, events, self.dispatch_grace).await;
+        let recorded = record::record(writer.connection(), events, self.dispatch_grace).await;
+        writer.give_back();
         recorded.map_err(|error| self.judge(&error))
     }
 
@@ -96,6 +102,10 @@ impl Work for SqliteStore {
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError> {
         let is_held = self.write(async |writer| effects::finish(writer, effect, result).await).await?;
         if is_held { Ok(()) } else { Err(EffectError::LostLease) }
+    }
+
+    async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
+        writes::write(self.begin().await?, &self.broken, writes).await
     }
 
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError> {

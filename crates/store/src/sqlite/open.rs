@@ -24,7 +24,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 /// Below this version SQLite can damage a database when it resets the WAL.
 const SAFE_VERSION: [u32; 3] = [3, 51, 3];
 
-const PAGE_BYTES: u32 = 8192;
+pub(super) const PAGE_BYTES: u32 = 8192;
 
 /// Beyond this length of the WAL (128 MiB) the writer waits for a checkpoint, so that the file does not grow for ever.
 const WAL_LIMIT_PAGES: i64 = 128 * 1024 * 1024 / PAGE_BYTES as i64;
@@ -34,20 +34,30 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, dispatch_grace: Duration, migrate: Migrate) -> Result<Self, OpenError> {
+        let file = Self::open_file(path, options(path), &MIGRATIONS, migrate).await?;
+        Ok(Self { dispatch_grace, ..file })
+    }
+
+    /// Opens a file with tables of some kind.
+    pub(super) async fn open_file(
+        path: &Path,
+        options: SqliteConnectOptions,
+        migrations: &Migrator,
+        migrate: Migrate,
+    ) -> Result<Self, OpenError> {
         let unreachable =
             |error: sqlx::Error| OpenError::Unreachable { database: name(path), problem: error.to_string() };
         create_private(path)?;
-        let options = options(path);
         let writer = writer(options.clone()).await.map_err(unreachable)?;
         let mut connection = writer.acquire().await.map_err(unreachable)?;
         check_settings(&mut connection).await.map_err(unreachable)??;
-        check_tables(&mut connection, path, migrate).await?;
+        check_tables(&mut connection, path, migrations, migrate).await?;
         drop(connection);
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
         let broken = Arc::new(OnceLock::new());
         let connection = options.connect().await.map_err(unreachable)?;
         let checkpoints = spawn_checkpoints(connection, Arc::clone(&broken));
-        Ok(Self { writer, readers, checkpoints, broken, dispatch_grace })
+        Ok(Self { writer, readers, checkpoints, broken, dispatch_grace: Duration::ZERO })
     }
 }
 
@@ -89,7 +99,7 @@ fn create_private(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-fn options(path: &Path) -> SqliteConnectOptions {
+pub(super) fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .page_size(PAGE_BYTES)
@@ -136,13 +146,18 @@ fn is_safe(version: &str) -> bool {
     parts.as_slice() >= SAFE_VERSION.as_slice()
 }
 
-async fn check_tables(writer: &mut SqliteConnection, path: &Path, migrate: Migrate) -> Result<(), OpenError> {
+async fn check_tables(
+    writer: &mut SqliteConnection,
+    path: &Path,
+    migrations: &Migrator,
+    migrate: Migrate,
+) -> Result<(), OpenError> {
     if migrate != Migrate::Never {
         let other = |problem: String| OpenError::OtherTables { database: name(path), problem };
-        MIGRATIONS.run(&mut *writer).await.map_err(|error| other(error.to_string()))?;
+        migrations.run(&mut *writer).await.map_err(|error| other(error.to_string()))?;
     }
     let applied = sqlx::query_as(APPLIED).fetch_all(writer).await.unwrap_or_default();
-    compare(&MIGRATIONS, &applied, &name(path))
+    compare(migrations, &applied, &name(path))
 }
 
 /// Moves what the WAL holds into the database, beside the writer. Under steady load such a checkpoint never gets to the

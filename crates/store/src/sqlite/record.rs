@@ -138,9 +138,9 @@ async fn insert(
     Ok(recorded)
 }
 
-type Job<'a> = (EventId, &'a NewJob);
+pub(super) type Job<'a> = (EventId, &'a NewJob);
 
-fn jobs_of<'a>(events: &[&'a Routed]) -> Vec<Job<'a>> {
+pub(super) fn jobs_of<'a>(events: &[&'a Routed]) -> Vec<Job<'a>> {
     events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job))).collect()
 }
 
@@ -169,7 +169,7 @@ pub(super) fn bind_job((event_id, job): &Job<'_>, due_at: i64, values: &mut Valu
         .add(job.ordering_key.as_deref());
 }
 
-fn bind_event(routed: &Routed, values: &mut Values) {
+pub(super) fn bind_event(routed: &Routed, values: &mut Values) {
     let event = &routed.event;
     let (arrival, request) = (&event.delivery().arrival, &event.delivery().request);
     let mut headers = Vec::with_capacity(512);

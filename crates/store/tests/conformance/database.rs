@@ -35,6 +35,10 @@ impl Database {
         Self { url: hookfast_harness::fresh_database(), _folder: None }
     }
 
+    pub(crate) fn is_sqlite(&self) -> bool {
+        self.url.starts_with("sqlite")
+    }
+
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
         self.try_open(Migrate::Run).await.expect("the store opens")
     }
@@ -50,7 +54,7 @@ impl Database {
     }
 
     pub(crate) async fn execute(&self, sqlite: &'static str, postgres: &'static str) {
-        if self.url.starts_with("sqlite") {
+        if self.is_sqlite() {
             let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
             sqlx::raw_sql(sqlite).execute(&mut connection).await.unwrap();
         } else {
@@ -71,7 +75,7 @@ impl Database {
 
     /// A number that a query gives.
     pub(crate) async fn number(&self, query: &'static str) -> i64 {
-        if self.url.starts_with("sqlite") {
+        if self.is_sqlite() {
             let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
             sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
         } else {

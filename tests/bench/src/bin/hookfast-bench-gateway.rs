@@ -1,4 +1,5 @@
-//! A gateway with the handler that `bench process` measures: one effect, which is one upsert.
+//! A gateway with the handler that `bench process` measures: one effect, which is one upsert. With `BENCH_EFFECT=once`
+//! each has a transaction of its own.
 
 use std::process::ExitCode;
 
@@ -6,7 +7,8 @@ use hookfast::{Effects, Event, Handled, Handler, Handlers, values};
 use serde::Deserialize;
 
 fn main() -> ExitCode {
-    hookfast::run(Handlers::new().with(Bench))
+    let shares_commits = std::env::var("BENCH_EFFECT").is_err();
+    hookfast::run(Handlers::new().with(Bench { shares_commits }))
 }
 
 #[derive(Debug, Deserialize)]
@@ -25,7 +27,9 @@ struct Invoice {
     amount_paid: i64,
 }
 
-struct Bench;
+struct Bench {
+    shares_commits: bool,
+}
 
 impl Handler for Bench {
     const NAME: &'static str = "bench";
@@ -35,16 +39,12 @@ impl Handler for Bench {
 
     async fn handle(&self, event: &Event<InvoicePaid>, effects: &Effects) -> Handled {
         let InvoicePaid { id, data } = &event.payload;
-        effects
-            .once("upsert", async |tx| {
-                tx.execute(
-                    "INSERT INTO bench_done (id, amount) VALUES ($1, $2) \
-                     ON CONFLICT (id) DO UPDATE SET amount = excluded.amount",
-                    values![id.as_str(), data.object.amount_paid],
-                )
-                .await?;
-                Ok(())
-            })
-            .await
+        const UPSERT: &str = "INSERT INTO bench_done (id, amount) VALUES ($1, $2) \
+             ON CONFLICT (id) DO UPDATE SET amount = excluded.amount";
+        let values = values![id.as_str(), data.object.amount_paid];
+        match self.shares_commits {
+            true => effects.write("upsert", UPSERT, values).await,
+            false => effects.once("upsert", async |tx| tx.execute(UPSERT, values).await.map(drop)).await,
+        }
     }
 }

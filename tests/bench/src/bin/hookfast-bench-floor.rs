@@ -1,5 +1,7 @@
 //! The floor: hyper as the gateway uses it, reading the body and doing nothing with it.
 
+#![allow(clippy::print_stdout, reason = "it says where it listens")]
+
 use std::convert::Infallible;
 
 use http_body_util::{BodyExt, Empty};
@@ -10,7 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-pub(crate) fn run() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve())
 }

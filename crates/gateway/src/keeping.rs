@@ -1,0 +1,75 @@
+//! Where events are kept: in the store, or in Postgres with a spool before it.
+
+use std::sync::Arc;
+
+use hookfast_ingest::SpoolWay;
+use hookfast_store::{LateStore, Migrate, OpenError, Record, Spool, Store, open};
+
+use crate::Config;
+use crate::exit::Exit;
+
+/// Where events are kept.
+pub(crate) enum Keeping {
+    /// In a store that is there.
+    Store(Arc<dyn Store>),
+    /// In a Postgres that may be away for a while, now or later.
+    Spooled(Arc<LateStore>, SpoolWay),
+}
+
+impl Keeping {
+    /// Opens the store, or at least the spool, if the gateway receives and has one.
+    pub(crate) async fn open(config: &Config, receives: bool, migrate: Migrate) -> Result<Self, Exit> {
+        let late = LateStore::new(&config.store, migrate);
+        let (Some(late), Some(spool)) = (late, config.spool.as_ref().filter(|_| receives)) else {
+            return Ok(Self::Store(open(&config.store, migrate).await?));
+        };
+        let late = Arc::new(late);
+        let way = SpoolWay {
+            spool: Arc::new(Spool::open(&spool.file).await?),
+            store: Arc::clone(&late) as _,
+            after: spool.after,
+        };
+        match late.open().await {
+            Ok(_) => {}
+            Err(error @ OpenError::Unreachable { .. }) => {
+                tracing::error!(%error, "the gateway starts all the same, and records into the spool");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Self::Spooled(late, way))
+    }
+
+    /// The store, if it is there.
+    pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {
+        match self {
+            Self::Store(store) => Some(Arc::clone(store)),
+            Self::Spooled(late, _) => late.get(),
+        }
+    }
+
+    /// The store, once it is there.
+    pub(crate) async fn reached(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Store(store) => Arc::clone(store),
+            Self::Spooled(late, _) => late.opened().await,
+        }
+    }
+
+    /// What ingest needs of it.
+    pub(crate) fn for_recording(&self) -> (Arc<dyn Record>, Option<SpoolWay>) {
+        match self {
+            Self::Store(store) => (Arc::clone(store) as _, None),
+            Self::Spooled(late, way) => (Arc::clone(late) as _, Some(way.clone())),
+        }
+    }
+
+    /// Lets go of everything after what is under way has ended.
+    pub(crate) async fn close(&self) {
+        if let Some(store) = self.store() {
+            store.close().await;
+        }
+        if let Self::Spooled(_, way) = self {
+            way.spool.close().await;
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Effects that are one statement each share their commits: whatever waits when a commit ends goes into the next one.
+
+use std::sync::Arc;
+
+use hookfast_store::{EffectWrite, Store, StoreError, Written};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::faults::{self, Point};
+
+/// How many effects share a commit.
+const BATCH: usize = 256;
+
+/// The way to those who write the effects of one handler. Each handler has its own, so that one that writes badly or slowly
+/// holds up nobody else.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    waiting: mpsc::Sender<Waiting>,
+}
+
+/// An effect, and who waits for it.
+struct Waiting {
+    write: EffectWrite,
+    answer: oneshot::Sender<Result<Written, StoreError>>,
+}
+
+impl Writer {
+    /// Writes until nobody can want anything any more.
+    pub(crate) fn start(store: Arc<dyn Store>) -> Self {
+        let (waiting, to_write) = mpsc::channel(BATCH);
+        tokio::spawn(write_all(store, to_write));
+        Self { waiting }
+    }
+
+    /// Does the effect, together with others. [`StoreError::Rejected`] may be about one of the others: then it is to be done
+    /// alone.
+    pub(crate) async fn write(&self, write: EffectWrite) -> Result<Written, StoreError> {
+        let ended = || StoreError::Unavailable("the workers have ended".into());
+        let (answer, answered) = oneshot::channel();
+        self.waiting.send(Waiting { write, answer }).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+}
+
+async fn write_all(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<Waiting>) {
+    let mut batch = Vec::new();
+    while waiting.recv_many(&mut batch, BATCH).await > 0 {
+        let (writes, answers): (Vec<_>, Vec<_>) = batch.drain(..).map(|one| (one.write, one.answer)).unzip();
+        faults::pass(Point::BeforeEffect);
+        let written = store.write_effects(&writes).await;
+        faults::pass(Point::AfterEffect);
+        // Whoever does not wait any more finds the marker.
+        match written {
+            Ok(written) => answers.into_iter().zip(written).for_each(|(answer, one)| drop(answer.send(Ok(one)))),
+            Err(error) => answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone())))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hookfast_webhook::FailureKind;
+
+    use super::*;
+    use crate::testing::{Kit, TestEvent};
+    use crate::{Effects, Event, Handled, Handler, values};
+
+    struct Notes;
+
+    impl Handler for Notes {
+        const NAME: &'static str = "notes";
+        const SUBSCRIBES: &'static [&'static str] = &["stripe/*"];
+        const TABLES: &'static str = "CREATE TABLE IF NOT EXISTS notes (text TEXT NOT NULL)";
+        type Payload = serde_json::Value;
+
+        async fn handle(&self, event: &Event<serde_json::Value>, effects: &Effects) -> Handled {
+            effects.write("note", INSERT, values![event.payload["text"].as_str().unwrap_or("?")]).await
+        }
+    }
+
+    const INSERT: &str = "INSERT INTO notes (text) VALUES ($1)";
+
+    fn note() -> TestEvent {
+        TestEvent::new("stripe", "note", r#"{"text":"x"}"#)
+    }
+
+    /// Runs of several jobs with one writer.
+    async fn runs<const N: usize>(kit: &Kit) -> [Effects; N] {
+        let writer = Writer::start(Arc::clone(&kit.store));
+        let mut runs = Vec::new();
+        for _ in 0..N {
+            let claimed = kit.claim(&kit.record::<Notes>(&note()).await).await.expect("it is new");
+            let effects = Effects::new(Arc::clone(&kit.store), claimed.job, claimed.token);
+            runs.push(effects.sharing_commits(writer.clone()));
+        }
+        runs.try_into().unwrap_or_else(|_| unreachable!("as many as there should be"))
+    }
+
+    #[tokio::test]
+    async fn a_written_effect_happens_once_in_the_test_kit_too() {
+        Kit::assert_exactly_once(&Notes, &note(), "SELECT * FROM notes").await;
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_fails_alone() {
+        let kit = Kit::new(&Notes).await;
+        let [one, bad, other] = runs(&kit).await;
+        let (one, bad, other) = tokio::join!(
+            one.write("note", INSERT, values!["one"]),
+            bad.write("note", INSERT, values![None::<String>]),
+            other.write("note", INSERT, values!["other"]),
+        );
+        let failure = bad.expect_err("a text is needed");
+        assert!(failure.message.contains("NOT NULL"), "{failure}");
+        assert_ne!(failure.kind, FailureKind::Pipeline, "it is the handler's own fault");
+        assert_eq!((one, other), (Ok(()), Ok(())));
+        assert_eq!(kit.rows("SELECT text FROM notes ORDER BY text").await, [["one"], ["other"]]);
+    }
+
+    #[tokio::test]
+    async fn an_effect_that_was_done_is_skipped_and_not_counted() {
+        let kit = Kit::new(&Notes).await;
+        let [run] = runs(&kit).await;
+        for _ in 0..2 {
+            run.write("note", INSERT, values!["x"]).await.expect("it is done, or was");
+        }
+        assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 1);
+        assert_eq!(run.done(), 1);
+    }
+
+    #[tokio::test]
+    async fn whoever_lost_the_job_is_told() {
+        let kit = Kit::new(&Notes).await;
+        let claimed = kit.claim(&kit.record::<Notes>(&note()).await).await.expect("it is new");
+        let forged = hookfast_store::Token(uuid::Uuid::new_v4());
+        let effects = Effects::new(Arc::clone(&kit.store), claimed.job, forged);
+        let effects = effects.sharing_commits(Writer::start(Arc::clone(&kit.store)));
+        let failure = effects.write("note", INSERT, values!["x"]).await.expect_err("the job is not ours");
+        assert_eq!(failure.kind, FailureKind::Crash);
+        assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! Recording what was in a spool: as recording does, and able to see that it happened before.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Connection, Error};
+use uuid::Uuid;
+
+use crate::{Recorded, Spooled};
+
+/// In one order, as whoever records does, or they would wait for each other.
+const TAKE_KEYS: &str = "
+INSERT INTO dedupe_keys (event_id, source, dedupe_key)
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
+ORDER BY source, dedupe_key, id
+ON CONFLICT DO NOTHING
+RETURNING event_id
+";
+
+/// A statement after the one that takes the keys: that one may have waited for a commit whose end the gateway did not see,
+/// and does not see its rows itself.
+const WHOSE_KEYS: &str = "
+SELECT event_id FROM dedupe_keys
+JOIN unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key) USING (source, dedupe_key)
+WHERE event_id = incoming.id
+";
+
+const INSERT: &str = "
+WITH new_events AS (
+    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
+                        occurred_at, proof, method, url, headers, body, object_id)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[],
+                         $8::text[], $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
+                         $15::text[])
+)
+INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
+SELECT job.*, clock_timestamp() + make_interval(secs => $20)
+FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job
+";
+
+const NOTE_RESENDS: &str = "
+INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
+SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::text[])
+    AS incoming (source, dedupe_key, received_at, request_id, remote_address)
+WHERE NOT EXISTS (SELECT FROM resends AS noted
+                  WHERE (noted.source, noted.dedupe_key, noted.request_id)
+                      = (incoming.source, incoming.dedupe_key, incoming.request_id))
+";
+
+/// Records a batch. An event whose key is there with the event's own id is there as a whole: it was one transaction. And a
+/// resend that is noted already is not noted again.
+pub(super) async fn record(
+    connection: &mut PgConnection,
+    events: &[Spooled],
+    grace: Duration,
+) -> Result<Vec<Recorded>, Error> {
+    let mut transaction = connection.begin().await?;
+    let all: Vec<_> = events.iter().collect();
+    let fresh = ids(TAKE_KEYS, &mut transaction, &all).await?;
+    let (new, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|event| fresh.contains(&event.id));
+    let known = ids(WHOSE_KEYS, &mut transaction, &others).await?;
+    let resent: Vec<_> = others.into_iter().filter(|event| !known.contains(&event.id)).collect();
+    insert(&mut transaction, &new, grace).await?;
+    note_resends(&mut transaction, &resent).await?;
+    transaction.commit().await?;
+    let came_again: HashSet<_> = resent.iter().map(|event| event.id).collect();
+    let verdict = |event: &Spooled| match came_again.contains(&event.id) {
+        true => Recorded::Duplicate,
+        false => Recorded::New,
+    };
+    Ok(events.iter().map(verdict).collect())
+}
+
+/// The ids that a statement about keys gives.
+async fn ids(
+    statement: &'static str,
+    connection: &mut PgConnection,
+    events: &[&Spooled],
+) -> Result<HashSet<Uuid>, Error> {
+    if events.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let rows: Vec<PgRow> = sqlx::query(statement)
+        .bind(column(events, |event| event.id))
+        .bind(column(events, |event| event.source.as_str()))
+        .bind(column(events, |event| event.dedupe_key.as_str()))
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+async fn insert(connection: &mut PgConnection, events: &[&Spooled], grace: Duration) -> Result<(), Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let jobs = || events.iter().flat_map(|event| event.jobs.iter().map(|job| (event.id, job)));
+    sqlx::query(INSERT)
+        .bind(column(events, |event| event.id))
+        .bind(column(events, |event| event.source.as_str()))
+        .bind(column(events, |event| event.dedupe_key.as_str()))
+        .bind(column(events, |event| event.received_at))
+        .bind(column(events, |event| event.request_id))
+        .bind(column(events, |event| event.remote_address.as_str()))
+        .bind(column(events, |event| event.event_type.as_str()))
+        .bind(column(events, |event| event.account.as_deref()))
+        .bind(column(events, |event| event.occurred_at))
+        .bind(column(events, |event| event.proof.as_str()))
+        .bind(column(events, |event| event.method.as_str()))
+        .bind(column(events, |event| event.url.as_str()))
+        .bind(column(events, |event| event.headers.as_slice()))
+        .bind(column(events, |event| &event.body[..]))
+        .bind(column(events, |event| event.object_id.as_deref()))
+        .bind(jobs().map(|(event_id, _)| event_id).collect::<Vec<_>>())
+        .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
+        .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())
+        .bind(jobs().map(|(_, job)| job.ordering_key.as_deref()).collect::<Vec<_>>())
+        .bind(grace.as_secs_f64())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+async fn note_resends(connection: &mut PgConnection, events: &[&Spooled]) -> Result<(), Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(NOTE_RESENDS)
+        .bind(column(events, |event| event.source.as_str()))
+        .bind(column(events, |event| event.dedupe_key.as_str()))
+        .bind(column(events, |event| event.received_at))
+        .bind(column(events, |event| event.request_id))
+        .bind(column(events, |event| event.remote_address.as_str()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// One value of every event, as an array to bind.
+fn column<'a, T>(events: &[&'a Spooled], value: impl Fn(&'a Spooled) -> T) -> Vec<T> {
+    events.iter().map(|event| value(event)).collect()
+}

@@ -1,0 +1,168 @@
+//! Effects that are one statement each, many in a transaction: their markers in one statement, and what they do in one text.
+//!
+//! The driver waits for the answer to each statement before it sends the next one. So the handlers' statements are prepared
+//! by number, and a text of `EXECUTE`s with the values written out is one round trip for all of them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::mem;
+use std::sync::Arc;
+
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Error, Row};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::connections::Connections;
+use super::work::column;
+use super::{BATCH_TIMEOUT, judge, too_slow};
+use crate::effect::Marker;
+use crate::{EffectWrite, StoreError, Value, Written, is_outage};
+
+/// A text beyond this is sent, and the rest in another one.
+const TEXT_BYTES: usize = 1 << 20;
+
+/// Holds the jobs that are still the worker's until the transaction ends, and writes their markers as done: nobody sees that
+/// before the commit.
+const MARK: &str = "
+INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
+SELECT event_id, handler, key, id, true, clock_timestamp()
+FROM (
+    SELECT jobs.event_id, jobs.handler, run.key, run.id
+    FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::uuid[]) AS run (event_id, handler, token, key, id)
+    JOIN jobs USING (event_id, handler)
+    WHERE jobs.token = run.token AND jobs.state = 'processing'
+    ORDER BY jobs.event_id
+    FOR UPDATE OF jobs
+) AS held
+ON CONFLICT (event_id, handler, key) DO UPDATE SET runs = effects.runs + 1
+RETURNING event_id, handler, key, runs = 1 AS is_new, is_done
+";
+
+pub(super) async fn write(connections: &Arc<Connections>, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
+    // A text that is sent ends at the first one.
+    let has_nul = |value: &Value| matches!(value, Value::Text(text) if text.contains('\0'));
+    if writes.iter().flat_map(|write| &write.values).any(has_nul) {
+        return Err(StoreError::Rejected("a text with a NUL character".into()));
+    }
+    timeout(BATCH_TIMEOUT, try_write(connections, writes)).await.map_err(|_| too_slow())?
+}
+
+async fn try_write(connections: &Arc<Connections>, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
+    let mut transaction = connections.begin().await.map_err(|error| judge(&error))?;
+    let mut markers = mark(transaction.connection(), writes).await.map_err(judged)?;
+    let written = writes.iter().map(|write| Marker::written(markers.remove(&name(write))));
+    let written: Vec<_> = written.collect::<Result<_, _>>()?;
+    let mut text = String::new();
+    for (write, _) in writes.iter().zip(&written).filter(|(_, written)| **written == Written::Now) {
+        let (connection, prepared) = transaction.with_prepared();
+        push_execute(&mut text, prepared.number(connection, write).await.map_err(judged)?, &write.values);
+        if text.len() > TEXT_BYTES {
+            sqlx::raw_sql(AssertSqlSafe(mem::take(&mut text))).execute(connection).await.map_err(judged)?;
+        }
+    }
+    transaction.commit_after(text).await.map_err(judged)?;
+    Ok(written)
+}
+
+/// Whatever the database says about a handler's statement is for the handler to hear, when it is done alone.
+fn judged(error: Error) -> StoreError {
+    if is_outage(&error) { judge(&error) } else { StoreError::Rejected(error.to_string()) }
+}
+
+/// Event, handler and key.
+type Name = (Uuid, String, String);
+
+fn name(write: &EffectWrite) -> Name {
+    (write.job.event.0, write.job.handler.to_string(), write.key.clone())
+}
+
+/// The markers of those jobs that are still the worker's.
+async fn mark(connection: &mut PgConnection, writes: &[EffectWrite]) -> Result<HashMap<Name, Marker>, Error> {
+    let rows = sqlx::query(MARK)
+        .bind(column(writes, |write| write.job.event.0))
+        .bind(column(writes, |write| write.job.handler.as_str()))
+        .bind(column(writes, |write| write.token.0))
+        .bind(column(writes, |write| write.key.as_str()))
+        .bind(column(writes, |_| Uuid::now_v7()))
+        .fetch_all(connection)
+        .await?;
+    let marker = |row: &PgRow| {
+        let marker = Marker { is_new: row.try_get("is_new")?, is_done: row.try_get("is_done")? };
+        Ok(((row.try_get("event_id")?, row.try_get("handler")?, row.try_get("key")?), marker))
+    };
+    rows.iter().map(marker).collect()
+}
+
+/// The statements that a connection knows by number, each with the types of its values.
+#[derive(Debug, Default)]
+pub(super) struct Prepared(HashMap<(&'static str, Vec<&'static str>), usize>);
+
+impl Prepared {
+    async fn number(&mut self, connection: &mut PgConnection, write: &EffectWrite) -> Result<usize, Error> {
+        let key = (write.statement, write.values.iter().map(type_of).collect());
+        if let Some(number) = self.0.get(&key) {
+            return Ok(*number);
+        }
+        let number = self.0.len();
+        let types = if key.1.is_empty() { String::new() } else { format!("({})", key.1.join(", ")) };
+        let text = format!("PREPARE hookfast_{number} {types} AS {}", write.statement);
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await?;
+        self.0.insert(key, number);
+        Ok(number)
+    }
+}
+
+/// The types that the driver gives to these values, so that a statement means the same in both ways. A null has the type of
+/// its place.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "unknown",
+        Value::Text(_) => "text",
+        Value::Integer(_) => "int8",
+        Value::Real(_) => "float8",
+        Value::Bytes(_) => "bytea",
+    }
+}
+
+fn push_execute(text: &mut String, number: usize, values: &[Value]) {
+    let _ = write!(text, "EXECUTE hookfast_{number}");
+    for (place, value) in values.iter().enumerate() {
+        text.push(if place == 0 { '(' } else { ',' });
+        push_literal(text, value);
+    }
+    text.push_str(if values.is_empty() { ";" } else { ");" });
+}
+
+/// In quotes, a value is read as the type of its place. Within them only a quote means something else than itself, because
+/// `standard_conforming_strings` is on.
+fn push_literal(text: &mut String, value: &Value) {
+    let literal = match value {
+        Value::Null => return text.push_str("NULL"),
+        Value::Text(value) => value.replace('\'', "''"),
+        Value::Integer(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Bytes(bytes) => bytes.iter().fold(r"\x".into(), |hex, byte| format!("{hex}{byte:02x}")),
+    };
+    let _ = write!(text, "'{literal}'");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_gets_out_of_its_quotes() {
+        let mut text = String::new();
+        push_execute(&mut text, 0, &["it's", "'); DROP TABLE jobs; --", r"\'"].map(Value::from));
+        assert_eq!(text, r"EXECUTE hookfast_0('it''s','''); DROP TABLE jobs; --','\''');");
+    }
+
+    #[test]
+    fn values_are_written_as_postgres_reads_them() {
+        let mut text = String::new();
+        push_execute(&mut text, 1, &[Value::Null, Value::Integer(-7), Value::Real(0.1), Value::Bytes(vec![0, 255])]);
+        push_execute(&mut text, 2, &[]);
+        assert_eq!(text, r"EXECUTE hookfast_1(NULL,'-7','0.1','\x00ff');EXECUTE hookfast_2;");
+    }
+}

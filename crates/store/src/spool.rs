@@ -1,0 +1,162 @@
+//! What a spool holds, and what it asks of the database behind it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use hookfast_webhook::EventId;
+use time::OffsetDateTime;
+use tokio::sync::{Mutex, SetOnce};
+use uuid::Uuid;
+
+use crate::postgres::PostgresStore;
+use crate::{Config, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl};
+
+/// Where events wait while Postgres cannot take them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpoolConfig {
+    /// The file.
+    pub path: PathBuf,
+    /// How large it may become.
+    pub max_bytes: u64,
+}
+
+/// An event that was in a spool, with its jobs. Only a spool makes one, of an event that was genuine when it went in.
+#[derive(Debug, Clone)]
+pub struct Spooled {
+    pub(crate) id: Uuid,
+    pub(crate) source: String,
+    pub(crate) dedupe_key: String,
+    pub(crate) event_type: String,
+    pub(crate) account: Option<String>,
+    pub(crate) occurred_at: Option<OffsetDateTime>,
+    pub(crate) received_at: OffsetDateTime,
+    pub(crate) proof: String,
+    pub(crate) request_id: Uuid,
+    pub(crate) remote_address: String,
+    pub(crate) method: String,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<u8>,
+    pub(crate) object_id: Option<String>,
+    pub(crate) body: Bytes,
+    pub(crate) jobs: Vec<NewJob>,
+}
+
+impl Spooled {
+    /// The event's id, the same as before.
+    pub fn id(&self) -> EventId {
+        EventId(self.id)
+    }
+
+    /// The source it came to.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// One for each handler that wanted it when it came.
+    pub fn jobs(&self) -> &[NewJob] {
+        &self.jobs
+    }
+}
+
+/// How a spool is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpoolStatus {
+    /// How many events it holds.
+    pub events: u64,
+    /// How many of them Postgres refuses.
+    pub refused: u64,
+    /// When the oldest of them came.
+    pub oldest: Option<OffsetDateTime>,
+    /// How many bytes of the file are in use.
+    pub bytes: u64,
+}
+
+/// What a spool asks of the database behind it.
+#[async_trait]
+pub trait Behind: Record {
+    /// Records events that were in a spool, as [`Record::record`] does. Some may have been recorded before, by somebody who
+    /// did not learn that it worked: one that is there under its own id came only once, and counts as new.
+    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError>;
+
+    /// Fails unless the database can be used now. Connects if that was not possible before.
+    async fn reach(&self) -> Result<(), StoreError>;
+}
+
+/// A Postgres that need not be there yet when the gateway starts.
+pub struct LateStore {
+    config: Config,
+    migrate: Migrate,
+    opening: Mutex<()>,
+    opened: SetOnce<Arc<PostgresStore>>,
+}
+
+impl LateStore {
+    /// Postgres, as configured; nothing is done about it yet. SQLite is always there.
+    pub fn new(config: &Config, migrate: Migrate) -> Option<Self> {
+        let StoreUrl::Postgres(_) = &config.url else { return None };
+        Some(Self { config: config.clone(), migrate, opening: Mutex::new(()), opened: SetOnce::new() })
+    }
+
+    /// Opens it, unless that was done before.
+    pub async fn open(&self) -> Result<Arc<dyn Store>, OpenError> {
+        Ok(self.open_postgres().await?)
+    }
+
+    /// Waits until somebody has opened it.
+    pub async fn opened(&self) -> Arc<dyn Store> {
+        Arc::clone(self.opened.wait().await) as _
+    }
+
+    /// The store, if it was opened.
+    pub fn get(&self) -> Option<Arc<dyn Store>> {
+        self.opened.get().map(|store| Arc::clone(store) as _)
+    }
+
+    async fn open_postgres(&self) -> Result<Arc<PostgresStore>, OpenError> {
+        // One at a time, because it may be migrating.
+        let _turn = self.opening.lock().await;
+        if let Some(store) = self.opened.get() {
+            return Ok(Arc::clone(store));
+        }
+        let StoreUrl::Postgres(options) = &self.config.url else {
+            return Err(OpenError::Url("only Postgres is opened late".into()));
+        };
+        let store = Arc::new(PostgresStore::open((**options).clone(), &self.config, self.migrate).await?);
+        // Nobody else can have set it meanwhile.
+        let _ = self.opened.set(Arc::clone(&store));
+        Ok(store)
+    }
+
+    fn if_opened(&self) -> Result<&Arc<PostgresStore>, StoreError> {
+        self.opened.get().ok_or_else(|| StoreError::Unavailable("it was not reached yet".into()))
+    }
+}
+
+#[async_trait]
+impl Record for LateStore {
+    async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
+        self.if_opened()?.record(events).await
+    }
+
+    fn parallel_records(&self) -> usize {
+        self.config.parallel_batches
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.if_opened()?.check().await
+    }
+}
+
+#[async_trait]
+impl Behind for LateStore {
+    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
+        self.if_opened()?.record_spooled(events).await
+    }
+
+    async fn reach(&self) -> Result<(), StoreError> {
+        let store = self.open_postgres().await.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        store.check().await
+    }
+}

@@ -1,0 +1,249 @@
+//! The spool: a file of this machine in which events wait while Postgres cannot take them.
+//!
+//! It is opened as the store on SQLite is: private, FULL sync, one writer, and no more promises after an I/O error. Who
+//! may drain it is one process: a lock beside the file says so.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use hookfast_webhook::{EventId, HandlerName};
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{ConnectOptions, Row};
+use uuid::Uuid;
+
+use super::SqliteStore;
+use super::moment::time;
+use super::open::{PAGE_BYTES, options};
+use super::record::{Job, bind_event, jobs_of};
+use super::rows::{ManyRows, id_list};
+use crate::{Migrate, NewJob, OpenError, Routed, SpoolConfig, SpoolStatus, Spooled, Store, StoreError};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/spool");
+
+/// A spool of which less than this part is free counts as full, because the next event may not fit.
+const FULL_BELOW: u64 = 64;
+
+static INSERT_EVENTS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "INSERT OR ROLLBACK INTO events
+         (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id, remote_address,
+          method, url, headers, body, object_id)
+         SELECT * FROM {rows}",
+        15,
+    )
+});
+
+static INSERT_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new("INSERT OR ROLLBACK INTO jobs (event_id, handler, priority, ordering_key) SELECT * FROM {rows}", 4)
+});
+
+const SIZES: &str = "SELECT place, length(body) FROM events WHERE refused IS NULL ORDER BY place LIMIT ?";
+
+const OLDEST: &str = "SELECT * FROM events WHERE refused IS NULL AND place <= ? ORDER BY place";
+
+const JOBS_OF_OLDEST: &str = "
+SELECT event_id, handler, priority, ordering_key FROM jobs
+WHERE event_id IN (SELECT id FROM events WHERE refused IS NULL AND place <= ?)";
+
+const STATUS: &str = "
+SELECT (SELECT count(*) FROM events),
+       (SELECT count(*) FROM events WHERE refused IS NOT NULL),
+       (SELECT received_at FROM events ORDER BY place LIMIT 1),
+       (SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count)";
+
+/// A spool. Nobody else has it.
+pub struct Spool {
+    file: SqliteStore,
+    max_bytes: u64,
+    _lock: File,
+}
+
+impl Spool {
+    /// Opens the file, or makes it. What Postgres refused has another chance.
+    pub async fn open(config: &SpoolConfig) -> Result<Self, OpenError> {
+        let SpoolConfig { path, max_bytes } = config;
+        let lock = lock(path)?;
+        let pages = max_bytes / u64::from(PAGE_BYTES);
+        let options = options(path).pragma("max_page_count", pages.to_string());
+        let file = SqliteStore::open_file(path, options, &MIGRATIONS, Migrate::Run).await?;
+        let forgive = file.write(async |writer| {
+            sqlx::query("UPDATE events SET refused = NULL WHERE refused IS NOT NULL").execute(writer).await.map(|_| ())
+        });
+        forgive.await.map_err(|error| OpenError::File(format!("the spool {}: {error}", path.display())))?;
+        Ok(Self { file, max_bytes: *max_bytes, _lock: lock })
+    }
+
+    /// How a spool is, which another process may be using. None if there is no such file.
+    pub async fn look(path: &Path) -> Result<Option<SpoolStatus>, OpenError> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let unreachable = |error: sqlx::Error| OpenError::Unreachable {
+            database: format!("the spool {}", path.display()),
+            problem: error.to_string(),
+        };
+        let mut connection = options(path).read_only(true).connect().await.map_err(unreachable)?;
+        let row = sqlx::query(STATUS).fetch_one(&mut connection).await.map_err(unreachable)?;
+        status_of(&row).map(Some).map_err(unreachable)
+    }
+
+    /// Adds events at the end: all or nothing, durable on return.
+    pub async fn add(&self, events: &[Routed]) -> Result<(), StoreError> {
+        self.file.write(async |writer| insert(writer, events).await).await
+    }
+
+    /// The oldest events that Postgres has not refused, at most so many and so many bytes, and at least one if there is one.
+    pub async fn oldest(&self, events: usize, bytes: u64) -> Result<Vec<Spooled>, StoreError> {
+        self.file.refuse_if_broken()?;
+        let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.judge(&error))?;
+        oldest(&mut reader, events, bytes).await.map_err(|error| self.file.judge(&error))
+    }
+
+    /// Takes events out that are in Postgres now.
+    pub async fn remove(&self, events: &[Spooled]) -> Result<(), StoreError> {
+        let ids = id_list(&events.iter().map(Spooled::id).collect::<Vec<_>>());
+        self.file.write(async |writer| remove(writer, &ids).await).await
+    }
+
+    /// Notes that Postgres refuses an event, and why. It stays until the spool is opened anew.
+    pub async fn set_aside(&self, event: EventId, problem: &str) -> Result<(), StoreError> {
+        let note = sqlx::query("UPDATE events SET refused = ? WHERE id = ?").bind(problem).bind(event.0);
+        self.file.write(async |writer| note.execute(writer).await.map(|_| ())).await
+    }
+
+    /// How much there is in it.
+    pub async fn status(&self) -> Result<SpoolStatus, StoreError> {
+        let row = sqlx::query(STATUS).fetch_one(&self.file.readers).await.map_err(|error| self.file.judge(&error))?;
+        status_of(&row).map_err(|error| self.file.judge(&error))
+    }
+
+    /// Fails unless an event could be added now, as far as can be said.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.file.refuse_if_broken()?;
+        let SpoolStatus { bytes, .. } = self.status().await?;
+        if self.max_bytes.saturating_sub(bytes) < self.max_bytes / FULL_BELOW {
+            return Err(StoreError::Unavailable("it is full".into()));
+        }
+        Ok(())
+    }
+
+    /// How large it may become.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// Lets go of the file after what is under way has ended.
+    pub async fn close(&self) {
+        self.file.close().await;
+    }
+}
+
+/// The lock stands in a file of its own: SQLite loses its locks when anybody in the process closes the database file.
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let beside = PathBuf::from(format!("{}.lock", path.display()));
+    let refuse = |problem: String| OpenError::File(format!("the spool {}: {problem}", path.display()));
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&beside);
+    let file = file.map_err(|error| {
+        refuse(format!(
+            "{} cannot be created: {error}. Name a file in a folder that stays, with `spool` in `[store]`, or have none \
+             with `spool = false`",
+            beside.display()
+        ))
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(refuse("another process is using it. Give each gateway a spool of its own".into()))
+        }
+        Err(TryLockError::Error(error)) => Err(refuse(error.to_string())),
+    }
+}
+
+async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<(), sqlx::Error> {
+    let events: Vec<_> = events.iter().collect();
+    for part in crate::in_statements(&events) {
+        INSERT_EVENTS.execute(writer, part, |routed, values| bind_event(routed, values)).await?;
+    }
+    INSERT_JOBS
+        .execute(writer, &jobs_of(&events), |(event_id, job): &Job<'_>, values| {
+            values
+                .add(event_id.0)
+                .add(job.handler.as_str())
+                .add(job.priority.as_str())
+                .add(job.ordering_key.as_deref());
+        })
+        .await?;
+    Ok(())
+}
+
+async fn oldest(reader: &mut SqliteConnection, events: usize, bytes: u64) -> Result<Vec<Spooled>, sqlx::Error> {
+    let limit = i64::try_from(events).unwrap_or(i64::MAX);
+    let sizes: Vec<(i64, i64)> = sqlx::query_as(SIZES).bind(limit).fetch_all(&mut *reader).await?;
+    let mut sum = 0;
+    let fits = |(_, size): &&(i64, i64)| {
+        sum += size.unsigned_abs();
+        sum <= bytes
+    };
+    let count = sizes.iter().take_while(fits).count().max(1);
+    let Some((last, _)) = sizes.get(count - 1) else { return Ok(Vec::new()) };
+    let rows = sqlx::query(OLDEST).bind(last).fetch_all(&mut *reader).await?;
+    let mut jobs: HashMap<Uuid, Vec<NewJob>> = HashMap::new();
+    for row in sqlx::query(JOBS_OF_OLDEST).bind(last).fetch_all(reader).await? {
+        jobs.entry(row.try_get("event_id")?).or_default().push(job(&row)?);
+    }
+    rows.iter().map(|row| spooled(row, &mut jobs)).collect()
+}
+
+fn spooled(row: &SqliteRow, jobs: &mut HashMap<Uuid, Vec<NewJob>>) -> Result<Spooled, sqlx::Error> {
+    let id = row.try_get("id")?;
+    Ok(Spooled {
+        id,
+        source: row.try_get("source")?,
+        dedupe_key: row.try_get("dedupe_key")?,
+        event_type: row.try_get("event_type")?,
+        account: row.try_get("account")?,
+        occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
+        received_at: time(row.try_get("received_at")?)?,
+        proof: row.try_get("proof")?,
+        request_id: row.try_get("request_id")?,
+        remote_address: row.try_get("remote_address")?,
+        method: row.try_get("method")?,
+        url: row.try_get("url")?,
+        headers: row.try_get("headers")?,
+        object_id: row.try_get("object_id")?,
+        body: row.try_get::<Vec<u8>, _>("body")?.into(),
+        jobs: jobs.remove(&id).unwrap_or_default(),
+    })
+}
+
+fn job(row: &SqliteRow) -> Result<NewJob, sqlx::Error> {
+    let handler: String = row.try_get("handler")?;
+    let priority: String = row.try_get("priority")?;
+    Ok(NewJob {
+        handler: HandlerName::new(&handler).map_err(|error| sqlx::Error::Decode(error.into()))?,
+        priority: crate::job::priority(&priority),
+        ordering_key: row.try_get("ordering_key")?,
+    })
+}
+
+async fn remove(writer: &mut SqliteConnection, ids: &str) -> Result<(), sqlx::Error> {
+    let jobs = "DELETE FROM jobs WHERE event_id IN (SELECT unhex(value) FROM json_each(?))";
+    sqlx::query(jobs).bind(ids).execute(&mut *writer).await?;
+    let events = "DELETE FROM events WHERE id IN (SELECT unhex(value) FROM json_each(?))";
+    sqlx::query(events).bind(ids).execute(writer).await?;
+    Ok(())
+}
+
+fn status_of(row: &SqliteRow) -> Result<SpoolStatus, sqlx::Error> {
+    let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
+    Ok(SpoolStatus {
+        events: number(0)?,
+        refused: number(1)?,
+        oldest: row.try_get::<Option<i64>, _>(2)?.map(time).transpose()?,
+        bytes: number(3)? * u64::from(PAGE_BYTES),
+    })
+}

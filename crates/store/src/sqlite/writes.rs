@@ -1,0 +1,49 @@
+//! Effects that are one statement each, many in a transaction.
+
+use std::sync::{Arc, OnceLock};
+
+use sqlx::sqlite::{Sqlite, SqliteConnection};
+use sqlx::{Error, Row, Transaction};
+use uuid::Uuid;
+
+use super::moment::now;
+use super::{commit, effects, judge};
+use crate::effect::{Marker, on_sqlite};
+use crate::{EffectWrite, StoreError, Written, is_outage};
+
+pub(super) async fn write(
+    mut transaction: Transaction<'static, Sqlite>,
+    broken: &Arc<OnceLock<String>>,
+    writes: &[EffectWrite],
+) -> Result<Vec<Written>, StoreError> {
+    let judged = |error: Error| match is_outage(&error) {
+        true => judge(&error, broken),
+        false => StoreError::Rejected(error.to_string()),
+    };
+    let mut written = Vec::with_capacity(writes.len());
+    for write in writes {
+        let one = Marker::written(mark(&mut transaction, write).await.map_err(judged)?)?;
+        if one == Written::Now {
+            on_sqlite(write.statement, write.values.clone()).execute(&mut *transaction).await.map_err(judged)?;
+        }
+        written.push(one);
+    }
+    commit(transaction, broken).await?;
+    Ok(written)
+}
+
+/// The marker, if the job is still the worker's.
+async fn mark(writer: &mut SqliteConnection, write: &EffectWrite) -> Result<Option<Marker>, Error> {
+    let row = sqlx::query(effects::BEGIN)
+        .bind(write.job.event.0)
+        .bind(write.job.handler.as_str())
+        .bind(write.token.0)
+        .bind(&write.key)
+        .bind(Uuid::now_v7())
+        .bind(true)
+        .bind(now())
+        .fetch_optional(writer)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Marker { is_new: row.try_get::<u32, _>("runs")? == 1, is_done: row.try_get("is_done")? }))
+}

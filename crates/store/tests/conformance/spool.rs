@@ -1,0 +1,241 @@
+//! The spool, and what Postgres does with what was in it.
+
+use std::sync::Arc;
+
+use hookfast_store::{
+    Behind, Config, LateStore, Migrate, NewJob, OpenError, Record, Recorded, Routed, Spool, SpoolConfig, Spooled,
+    Store, StoreError,
+};
+use hookfast_webhook::Priority;
+use sqlx::Connection;
+
+use crate::database::{Database, event, event_with_body, new_job, paid};
+
+struct Rig {
+    folder: tempfile::TempDir,
+    postgres: Database,
+    late: Arc<LateStore>,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let (folder, postgres) = (tempfile::tempdir().unwrap(), Database::postgres());
+        let late = LateStore::new(&Config::new(postgres.url.parse().unwrap()), Migrate::Run).unwrap();
+        late.open().await.unwrap();
+        Self { folder, postgres, late: Arc::new(late) }
+    }
+
+    fn config(&self) -> SpoolConfig {
+        SpoolConfig { path: self.folder.path().join("spool.db"), max_bytes: 8 << 20 }
+    }
+
+    async fn spool(&self) -> Spool {
+        Spool::open(&self.config()).await.unwrap()
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        self.postgres.open().await
+    }
+}
+
+fn keys(events: &[Spooled], routed: &[Routed]) -> Vec<usize> {
+    let place = |event: &Spooled| routed.iter().position(|routed| routed.event.id() == event.id()).unwrap();
+    events.iter().map(place).collect()
+}
+
+#[tokio::test]
+async fn what_goes_through_the_spool_is_in_postgres_as_if_it_had_gone_there_directly() {
+    let rig = Rig::new().await;
+    let (spool, store) = (rig.spool().await, rig.store().await);
+    let jobs = |id: &str| {
+        let keyed = NewJob { ordering_key: Some("acct_1".into()), priority: Priority::High, ..new_job("ledger") };
+        Routed { event: event("stripe", id), jobs: vec![keyed, new_job("mail")] }
+    };
+    let (direct, spooled) = (jobs("evt_1"), jobs("evt_2"));
+    store.record(std::slice::from_ref(&direct)).await.unwrap();
+    spool.add(std::slice::from_ref(&spooled)).await.unwrap();
+    let oldest = spool.oldest(10, u64::MAX).await.unwrap();
+    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), [Recorded::New]);
+
+    let mut expected = store.event(direct.event.id()).await.unwrap().unwrap();
+    let found = store.event(spooled.event.id()).await.unwrap().unwrap();
+    let body = String::from_utf8(expected.body).unwrap().replace("evt_1", "evt_2").into_bytes();
+    expected.summary.id = found.summary.id;
+    expected.summary.dedupe_key = "evt_2".into();
+    (expected.body, expected.request_id) = (body, found.request_id);
+    // Another body has another signature.
+    assert_eq!(found.headers.iter().count(), expected.headers.iter().count());
+    expected.headers = found.headers.clone();
+    assert_eq!(found, expected);
+    assert_eq!(found.request_id, spooled.event.delivery().arrival.request_id.0);
+    let jobs = rig.postgres.number(
+        "SELECT count(*) FROM jobs AS one JOIN jobs AS other USING (handler, priority, state)
+         WHERE one.event_id < other.event_id AND one.ordering_key IS NOT DISTINCT FROM other.ordering_key",
+    );
+    assert_eq!(jobs.await, 2);
+}
+
+#[tokio::test]
+async fn the_oldest_come_first_and_no_more_than_asked_for() {
+    let rig = Rig::new().await;
+    let spool = rig.spool().await;
+    let events: Vec<_> = (0..600).map(|number| paid(&format!("evt_{number}"))).collect();
+    spool.add(&events[..599]).await.unwrap();
+    spool.add(&events[599..]).await.unwrap();
+    let first = spool.oldest(10, u64::MAX).await.unwrap();
+    assert_eq!(keys(&first, &events), (0..10).collect::<Vec<_>>());
+    assert_eq!(spool.oldest(10, 0).await.unwrap().len(), 1, "one that is larger than allowed comes alone");
+    spool.remove(&first).await.unwrap();
+    let rest = spool.oldest(1000, u64::MAX).await.unwrap();
+    assert_eq!(keys(&rest, &events), (10..600).collect::<Vec<_>>());
+    assert!(rest.iter().all(|event| event.jobs().len() == 1));
+}
+
+/// The connection broke in the commit, so the events went into the spool as well.
+#[tokio::test]
+async fn an_event_that_postgres_has_under_its_own_id_is_no_resend() {
+    let rig = Rig::new().await;
+    let (spool, store) = (rig.spool().await, rig.store().await);
+    let known = paid("evt_1");
+    store.record(std::slice::from_ref(&known)).await.unwrap();
+    spool.add(&[known, paid("evt_1"), paid("evt_2"), paid("evt_2")]).await.unwrap();
+    let oldest = spool.oldest(10, u64::MAX).await.unwrap();
+    let expected = [Recorded::New, Recorded::Duplicate, Recorded::New, Recorded::Duplicate];
+    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), expected);
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2);
+
+    // Killed before they left the spool, the next start drains them once more.
+    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), expected);
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2);
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM events").await, 2);
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM jobs").await, 2);
+}
+
+/// What was cut off comes through after the spool was drained.
+#[tokio::test]
+async fn a_commit_that_comes_late_changes_nothing() {
+    let rig = Rig::new().await;
+    let (spool, store) = (rig.spool().await, rig.store().await);
+    let late = [paid("evt_1"), paid("evt_1")];
+    spool.add(&late).await.unwrap();
+    rig.late.record_spooled(&spool.oldest(10, u64::MAX).await.unwrap()).await.unwrap();
+    // The second time it asks before it inserts.
+    for _ in 0..2 {
+        store.record(&late).await.unwrap();
+        assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 1);
+        assert_eq!(rig.postgres.number("SELECT count(*) FROM jobs").await, 1);
+    }
+    store.record(&[paid("evt_1")]).await.unwrap();
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2, "a real one is still noted");
+}
+
+/// What was cut off may still be on its way in Postgres while the spool is drained already.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_whose_commit_is_still_under_way_is_no_resend_either() {
+    let rig = Rig::new().await;
+    let (spool, store) = (rig.spool().await, rig.store().await);
+    let routed = paid("evt_1");
+    spool.add(std::slice::from_ref(&routed)).await.unwrap();
+    let oldest = spool.oldest(10, u64::MAX).await.unwrap();
+
+    rig.postgres
+        .execute(
+            "",
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN new; END $$;
+             CREATE TRIGGER wait AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION wait()",
+        )
+        .await;
+    let mut hold = sqlx::PgConnection::connect(&rig.postgres.url).await.unwrap();
+    sqlx::query("SELECT pg_advisory_lock(7)").execute(&mut hold).await.unwrap();
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let wait_for = async |count: i64| {
+        while rig.postgres.number(waiting).await < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    let first = tokio::spawn(async move { store.record(&[routed]).await });
+    wait_for(1).await;
+    let late = Arc::clone(&rig.late);
+    let drained = tokio::spawn(async move { late.record_spooled(&oldest).await });
+    wait_for(2).await;
+    sqlx::query("SELECT pg_advisory_unlock(7)").execute(&mut hold).await.unwrap();
+    assert_eq!(first.await.unwrap().unwrap(), [Recorded::New]);
+    assert_eq!(drained.await.unwrap().unwrap(), [Recorded::New]);
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 0);
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM events").await, 1);
+}
+
+#[tokio::test]
+async fn what_postgres_refuses_stays_out_of_the_way_until_the_next_start() {
+    let rig = Rig::new().await;
+    let spool = rig.spool().await;
+    let events = [paid("evt_1"), paid("evt_2")];
+    spool.add(&events).await.unwrap();
+    spool.set_aside(events[0].event.id(), "refused by a trigger").await.unwrap();
+    assert_eq!(keys(&spool.oldest(10, u64::MAX).await.unwrap(), &events), [1]);
+    let status = spool.status().await.unwrap();
+    assert_eq!((status.events, status.refused), (2, 1));
+    spool.close().await;
+    drop(spool);
+    assert_eq!(keys(&rig.spool().await.oldest(10, u64::MAX).await.unwrap(), &events), [0, 1]);
+}
+
+#[tokio::test]
+async fn a_full_spool_refuses_and_takes_again_when_it_is_drained() {
+    let rig = Rig::new().await;
+    let spool = rig.spool().await;
+    spool.check().await.unwrap();
+    let sized = |number: usize, bytes: usize| {
+        let body = format!(r#"{{"id":"evt_{number}","type":"t","padding":"{}"}}"#, "x".repeat(bytes));
+        [Routed { event: event_with_body("stripe", &body), jobs: vec![] }]
+    };
+    let mut number = 0;
+    let mut fill = async |bytes| loop {
+        number += 1;
+        if let Err(error) = spool.add(&sized(number, bytes)).await {
+            return error;
+        }
+    };
+    let refused = fill(1 << 20).await;
+    assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
+    let status = spool.status().await.unwrap();
+    assert!(status.events == 7 && status.bytes <= 8 << 20, "{status:?}");
+    fill(1 << 15).await;
+    assert!(spool.check().await.is_err(), "it knows that it is full");
+
+    let oldest = spool.oldest(2, u64::MAX).await.unwrap();
+    spool.remove(&oldest).await.unwrap();
+    spool.check().await.unwrap();
+    spool.add(&sized(0, 1 << 20)).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_processes_cannot_have_the_same_spool() {
+    let rig = Rig::new().await;
+    let spool = rig.spool().await;
+    let Err(refusal) = Spool::open(&rig.config()).await else { panic!("it was opened twice") };
+    assert!(refusal.to_string().contains("another process is using it"), "{refusal}");
+    spool.add(&[paid("evt_1")]).await.unwrap();
+    let status = Spool::look(&rig.config().path).await.unwrap().unwrap();
+    assert_eq!((status.events, status.oldest.is_some()), (1, true), "looking is allowed");
+    drop(spool);
+    assert_eq!(rig.spool().await.status().await.unwrap().events, 1);
+}
+
+#[tokio::test]
+async fn a_postgres_that_is_not_there_yet_is_opened_when_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = format!("postgres://postgres@{}/none", folder.path().display().to_string().replace('/', "%2F"));
+    let late = LateStore::new(&Config::new(nobody.parse().unwrap()), Migrate::Run).unwrap();
+    assert!(matches!(late.open().await, Err(OpenError::Unreachable { .. })));
+    assert!(matches!(late.reach().await, Err(StoreError::Unavailable(_))));
+    assert!(late.get().is_none());
+
+    let late = LateStore::new(&Config::new(Database::postgres().url.parse().unwrap()), Migrate::Run).unwrap();
+    assert!(matches!(late.record_spooled(&[]).await, Err(StoreError::Unavailable(_))), "nobody has reached it");
+    late.reach().await.unwrap();
+    late.check().await.unwrap();
+    assert!(late.get().is_some());
+}

@@ -1,0 +1,1 @@
+-- The index `jobs_held`, which Postgres gets here, has been there since 0002 on SQLite.
