@@ -139,14 +139,13 @@ impl Workers {
         self.staff.is_some() && self.running.is_none()
     }
 
-    async fn start(&mut self, store: Arc<dyn Store>, gateway: &Gateway) -> Result<(), StoreError> {
+    /// Their claims, sweeps and outcomes go beside the commits: on SQLite these take turns, and a turn that waits for the
+    /// requests to leave time holds up recording.
+    async fn start(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) -> Result<(), StoreError> {
         if let Some(staff) = &self.staff {
             let (queue, config) = (Arc::clone(&self.queue), self.config.clone());
-            let start = hookfast_processor::start(store, queue, staff.clone(), config, gateway.for_handlers.clone());
-            // Beside the commits: on SQLite they take turns with them, and a turn must not wait for the requests to leave
-            // time.
-            let started = gateway.commits.spawn(start).await;
-            self.running = Some(started.map_err(|error| StoreError::Unavailable(error.to_string()))??);
+            let running = hookfast_processor::start(store, queue, staff.clone(), config, threads.clone());
+            self.running = Some(commits.spawn(running).await.expect("nothing in it panics or ends it")?);
         }
         Ok(())
     }
@@ -178,7 +177,7 @@ impl Gateway {
         let mut greeting = Greeting::of(&config, &self.role, admin.address);
         let mut workers = Workers::of(&config, &self.role, &queue);
         match self.keeping.store() {
-            Some(store) => workers.start(store, &self).await?,
+            Some(store) => workers.start(store, &self.commits, &self.for_handlers).await?,
             None => greeting.say_store_is_away(),
         }
         let ingest = match self.role.receives() {
@@ -264,7 +263,7 @@ impl Gateway {
                     break None;
                 }
                 store = self.keeping.reached(), if workers.are_to_start() => {
-                    if let Err(error) = workers.start(store, self).await {
+                    if let Err(error) = workers.start(store, &self.commits, &self.for_handlers).await {
                         tracing::error!(%error, "the workers cannot start; it is tried again");
                         sleep(START_AGAIN_AFTER).await;
                     }

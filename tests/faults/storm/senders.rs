@@ -155,7 +155,7 @@ impl Sender {
             5..12 => (format!(r#"{key}"fail_times":1,"sleep_after_ms":{milliseconds}"#), 1, false),
             12..20 => (format!(r#"{key}"effects":3,"sleep_in_effect_ms":{milliseconds}"#), 3, false),
             // Longer than many a fault, where nobody waits behind it.
-            20..45 if account.is_none() => (format!(r#""sleep_ms":{}"#, milliseconds * 40), 1, false),
+            20..80 if account.is_none() => (format!(r#""sleep_ms":{}"#, milliseconds * 40), 1, false),
             20..45 => (format!(r#"{key}"sleep_ms":{},"sleep_after_ms":{milliseconds}"#, milliseconds * 4), 1, false),
             _ => (format!(r#"{key}"sleep_after_ms":{milliseconds}"#), 1, false),
         }
