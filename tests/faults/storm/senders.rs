@@ -157,6 +157,7 @@ impl Sender {
             // Longer than many a fault, where nobody waits behind it.
             20..80 if account.is_none() => (format!(r#""sleep_ms":{}"#, milliseconds * 40), 1, false),
             20..45 => (format!(r#"{key}"sleep_ms":{},"sleep_after_ms":{milliseconds}"#, milliseconds * 4), 1, false),
+            80..90 => (format!(r#"{key}"write":true,"effects":2,"sleep_after_ms":{milliseconds}"#), 2, false),
             _ => (format!(r#"{key}"sleep_after_ms":{milliseconds}"#), 1, false),
         }
     }
