@@ -78,6 +78,7 @@ impl Drainer {
     }
 
     fn note(&self, trouble: &Trouble) {
+        self.spooling.set_gets_on(false);
         match trouble {
             Trouble::Store(error) => {
                 if self.spooling.set_away(true) {
@@ -148,7 +149,10 @@ impl Drainer {
                 self.spooling.spool.remove(&part).await.map_err(Trouble::Spool)?;
             }
             match self.spooling.store.record_spooled(&part).await {
-                Ok(recorded) => self.finish(&part, &recorded).await.map_err(Trouble::Spool)?,
+                Ok(recorded) => {
+                    self.finish(&part, &recorded).await.map_err(Trouble::Spool)?;
+                    self.spooling.set_gets_on(true);
+                }
                 Err(StoreError::Rejected(_)) if part.len() > 1 => {
                     let later = part.split_off(part.len() / 2);
                     parts.extend([later, part]);

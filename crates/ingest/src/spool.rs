@@ -44,6 +44,9 @@ pub(crate) struct Spooling {
     /// Whether the store failed the drainer last time. Then nobody else need ask it.
     is_away: AtomicBool,
     begun: Notify,
+    /// Whether the drainer gets on, and each time that it does.
+    gets_on: AtomicBool,
+    got_on: Notify,
     is_spooling: Gauge,
     spooled: Counter,
     not_spooled: Counter,
@@ -65,6 +68,8 @@ impl Spooling {
             way: RwLock::new(way),
             is_away: AtomicBool::new(false),
             begun: Notify::new(),
+            gets_on: AtomicBool::new(false),
+            got_on: Notify::new(),
             is_spooling,
             spooled: counter!("hookfast_spooled_events_total"),
             not_spooled: counter!("hookfast_spool_failures_total"),
@@ -73,6 +78,7 @@ impl Spooling {
 
     /// Records a batch in the store or in the spool; durable on return.
     pub(crate) async fn record(&self, events: &[Routed], deadline: Instant) -> Result<Vec<Recorded>, StoreError> {
+        self.let_the_drainer_get_on().await;
         let way = self.way.read().await;
         let patience = (deadline.saturating_duration_since(Instant::now()) / PART_FOR_THE_STORE).max(self.after);
         if *way == Way::Spool {
@@ -92,6 +98,21 @@ impl Spooling {
             }
             recorded => recorded,
         }
+    }
+
+    /// While the spool is drained, one batch is handed on before another is added. The drainer's are larger: so the spool
+    /// becomes empty however many requests come in.
+    async fn let_the_drainer_get_on(&self) {
+        let got_on = self.got_on.notified();
+        if self.gets_on.load(Relaxed) && self.is_spooling().await {
+            let _ = timeout(self.after, got_on).await;
+        }
+    }
+
+    /// Notes whether the drainer gets on.
+    pub(crate) fn set_gets_on(&self, gets_on: bool) {
+        self.gets_on.store(gets_on, Relaxed);
+        self.got_on.notify_waiters();
     }
 
     async fn record_directly(&self, events: &[Routed], patience: Duration) -> Result<Vec<Recorded>, StoreError> {

@@ -233,6 +233,19 @@ async fn under_steady_traffic_spooling_ends_all_the_same() {
     assert!(last_spooled < first_direct, "nobody passes those who wait");
 }
 
+/// Polled once, a batch waits; it goes on when the drainer has handed on another.
+#[tokio::test]
+async fn while_the_drainer_gets_on_a_batch_is_added_for_each_that_it_hands_on() {
+    let rig = Rig::new(Mood::Away).await;
+    rig.spool("evt_1").await;
+    rig.spooling.set_gets_on(true);
+    let mut second = Box::pin(rig.record("evt_2"));
+    assert!(timeout(Duration::ZERO, &mut second).await.is_err(), "it waits");
+    rig.spooling.set_gets_on(true);
+    assert_eq!(second.await.1.expect("recorded"), [Recorded::Spooled]);
+    assert_eq!(rig.left().await, 2);
+}
+
 #[tokio::test]
 async fn an_event_that_the_store_refuses_stays_and_the_others_pass_it_by() {
     let rig = Rig::new(Mood::Away).await;
