@@ -37,6 +37,8 @@ impl Slow {
             .store(&link.through(&store))
             .ingest(&format!("{ingest}\nbatch_events = 1"))
             .handlers("[handlers.actor]\npaused = true")
+            // It would take what the database cannot.
+            .variable("HOOKFAST_STORE__SPOOL", "false")
             .start();
         link.set(Link::Delayed(Duration::from_millis(20)));
         Self { gateway, store, link, _postgres: postgres }
