@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 /// A signal.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Ask to end.
     Term,
@@ -35,7 +35,22 @@ pub(crate) fn try_signal(pid: u32, signal: Signal) -> bool {
         Signal::Stop => "-STOP",
         Signal::Continue => "-CONT",
     };
-    Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status().expect("`kill` runs").success()
+    let kill = Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status();
+    let was_there = kill.expect("`kill` runs").success();
+    if was_there && signal == Signal::Stop {
+        crate::eventually("it stands still", || stands_still(pid));
+    }
+    was_there
+}
+
+/// Whether all threads of a process have been reached by the signal; until then they go on.
+fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name in brackets may hold anything; the state is the first field after it.
+        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['T', 't', 'Z', 'X']))
+    })
 }
 
 /// The processes that a process of ours has started.
