@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use hookfast_harness::{Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, eventually};
+use hookfast_harness::{
+    Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, Signal, eventually,
+};
 
 use crate::rig::{BINARY, HASTY, Halves, Rig};
 use crate::witness::{Witness, chance};
@@ -58,7 +60,10 @@ impl Machine {
         self.cut_power_under(load);
     }
 
+    /// The gateway stands still first, as it does when the power goes. Otherwise it could promise something on a disk that is gone
+    /// already: a flush that is under way while ext4 is told to stop may still say that all is well.
     fn cut_power_under(&mut self, load: Load) {
+        self.witness.gateway().signal(Signal::Stop);
         self.disk.cut_power();
         self.witness.kill();
         self.postgres.iter_mut().for_each(PrivatePostgres::kill);
