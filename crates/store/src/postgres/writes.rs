@@ -105,19 +105,25 @@ async fn mark(connection: &mut PgConnection, writes: &[EffectWrite]) -> Result<H
 
 /// The statements that a connection knows by number, each with the types of its values.
 #[derive(Debug, Default)]
-pub(super) struct Prepared(HashMap<(&'static str, Vec<&'static str>), usize>);
+pub(super) struct Prepared {
+    numbers: HashMap<(&'static str, Vec<&'static str>), usize>,
+    next: usize,
+}
 
 impl Prepared {
     async fn number(&mut self, connection: &mut PgConnection, write: &EffectWrite) -> Result<usize, Error> {
         let key = (write.statement, write.values.iter().map(type_of).collect());
-        if let Some(number) = self.0.get(&key) {
+        if let Some(number) = self.numbers.get(&key) {
             return Ok(*number);
         }
-        let number = self.0.len();
+        // Nobody knows what has become of a number that was tried in vain.
+        let number = self.next;
+        self.next += 1;
         let types = if key.1.is_empty() { String::new() } else { format!("({})", key.1.join(", ")) };
         let text = format!("PREPARE hookfast_{number} {types} AS {}", write.statement);
-        run(connection, text).await?;
-        self.0.insert(key, number);
+        // Not by `run`: in a text of several statements, all but the first would be run here and now.
+        sqlx::query(AssertSqlSafe(text)).persistent(false).execute(connection).await?;
+        self.numbers.insert(key, number);
         Ok(number)
     }
 }

@@ -146,6 +146,20 @@ async fn on_postgres_a_text_with_a_nul_is_refused() {
     assert_eq!(notes(&database).await, 0);
 }
 
+/// The second would be run when the first is prepared, whoever's job it is.
+#[tokio::test]
+async fn on_postgres_two_statements_are_refused_and_not_run() {
+    let database = Database::postgres();
+    let (store, claimed) = with_jobs(&database, 2).await;
+    store.write_effects(&[note(&claimed[0], "kept")]).await.unwrap();
+    let two = "INSERT INTO notes (text) VALUES ('x'); COMMIT; DELETE FROM notes";
+    let bad = EffectWrite { statement: two, values: Vec::new(), ..note(&claimed[1], "") };
+    let written = store.write_effects(&[bad]).await;
+    assert!(matches!(written, Err(StoreError::Rejected(_))), "{written:?}");
+    assert_eq!(notes(&database).await, 1);
+    assert_eq!(store.write_effects(&[note(&claimed[1], "x")]).await.unwrap(), [Written::Now]);
+}
+
 on_both! {
     the_effects_of_many_jobs_are_done_together
     what_was_done_before_is_not_done_again
