@@ -5,10 +5,17 @@ use hookfast_harness::{Database, Gateway, Setup, eventually_within};
 
 use crate::rig::{BINARY, TO_THE_END};
 
-/// How many of each.
+/// How many of each, if they do not take long.
 const POISON: usize = 5;
 
-const SETTINGS: &str = "[work]\nlease = \"1s\"\nsweep_every = \"200ms\"\ncrash_limit = 2\nthreads = 4\n";
+const SETTINGS: &str = r#"
+[work]
+lease = "1s"
+sweep_every = "200ms"
+crash_limit = 2
+threads = 4
+shutdown_timeout = "3s"
+"#;
 
 /// Enough to work, not enough for everything.
 const MEMORY: &[&str] = &["prlimit", "--as=4000000000", "--core=0"];
@@ -55,9 +62,9 @@ impl Village {
 }
 
 /// Sends good events and bad ones, and waits until all are handled or dead.
-fn poisoned(act: &str) -> Village {
+fn poisoned(act: &str, poison: usize) -> Village {
     let mut village = Village::new("");
-    for number in 0..POISON {
+    for number in 0..poison {
         village.send(&format!("good_a{number}"), "{}");
         village.send(&format!("bad_{number}"), act);
         village.send(&format!("good_b{number}"), "{}");
@@ -66,44 +73,52 @@ fn poisoned(act: &str) -> Village {
     let dead = village.gateway().query(
         "SELECT events.dedupe_key FROM jobs JOIN events ON events.id = jobs.event_id WHERE jobs.state = 'dead_letter' ORDER BY 1",
     );
-    let expected: Vec<_> = (0..POISON).map(|number| vec![format!("bad_{number}")]).collect();
+    let expected: Vec<_> = (0..poison).map(|number| vec![format!("bad_{number}")]).collect();
     assert_eq!(dead, expected, "the guilty are dead, and nobody else");
     let done = village.gateway().query("SELECT event, count(*) FROM done GROUP BY event ORDER BY event");
-    let good = |letter| (0..POISON).map(move |number| vec![format!("good_{letter}{number}"), "1".into()]);
+    let good = |letter| (0..poison).map(move |number| vec![format!("good_{letter}{number}"), "1".into()]);
     assert_eq!(done, good("a").chain(good("b")).collect::<Vec<_>>(), "the innocent are done, once");
     village
 }
 
-fn assert_died_of(mut village: Village, reason: &str) {
-    assert_eq!(village.count(&format!("jobs WHERE reason = '{reason}'")), POISON);
+/// Each takes the process with it, or a thread that does not come back, until it is dead.
+fn assert_kills(act: &str, poison: usize) {
+    let mut village = poisoned(act, poison);
+    assert_eq!(village.count("jobs WHERE reason = 'crash'"), poison);
     assert!(village.deaths > 0, "the process never died of it");
 }
 
 #[test]
 fn a_panic_is_a_failure_and_nobody_dies() {
-    let mut village = poisoned(r#"{"panic":true}"#);
+    let mut village = poisoned(r#"{"panic":true}"#, POISON);
     assert_eq!(village.count("jobs WHERE reason = 'panic'"), POISON);
     assert_eq!(village.deaths, 0);
 }
 
 #[test]
 fn a_handler_that_aborts_is_dead_in_the_end() {
-    assert_died_of(poisoned(r#"{"abort":true}"#), "crash");
+    assert_kills(r#"{"abort":true}"#, POISON);
 }
 
 #[test]
 fn a_handler_that_never_yields_is_dead_in_the_end() {
-    assert_died_of(poisoned(r#"{"endless":true}"#), "crash");
+    assert_kills(r#"{"endless":true}"#, POISON);
+}
+
+/// On SQLite it keeps everybody else from writing.
+#[test]
+fn a_handler_that_never_yields_in_the_middle_of_an_effect_is_dead_in_the_end() {
+    assert_kills(r#"{"endless_in_effect":true}"#, 1);
 }
 
 #[test]
 fn a_handler_that_takes_all_memory_is_dead_in_the_end() {
-    assert_died_of(poisoned(r#"{"memory":true}"#), "crash");
+    assert_kills(r#"{"memory":true}"#, POISON);
 }
 
 #[test]
 fn a_handler_that_overflows_its_stack_is_dead_in_the_end() {
-    assert_died_of(poisoned(r#"{"stack":true}"#), "crash");
+    assert_kills(r#"{"stack":true}"#, POISON);
 }
 
 /// Without the limit it goes on for ever, and is never seen dead.

@@ -1,12 +1,18 @@
 //! Where events are kept: in the store, or in Postgres with a spool before it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookfast_ingest::SpoolWay;
 use hookfast_store::{LateStore, Migrate, OpenError, Record, Spool, Store, open};
 
+use tokio::time::timeout;
+
 use crate::Config;
 use crate::exit::Exit;
+
+/// How long closing waits for those who still use the store.
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where events are kept.
 pub(crate) enum Keeping {
@@ -63,13 +69,18 @@ impl Keeping {
         }
     }
 
-    /// Lets go of everything after what is under way has ended.
+    /// Lets go of everything after what is under way has ended, unless that takes too long.
     pub(crate) async fn close(&self) {
-        if let Some(store) = self.store() {
-            store.close().await;
-        }
-        if let Self::Spooled(_, way) = self {
-            way.spool.close().await;
+        let close = async {
+            if let Some(store) = self.store() {
+                store.close().await;
+            }
+            if let Self::Spooled(_, way) = self {
+                way.spool.close().await;
+            }
+        };
+        if timeout(CLOSE_WITHIN, close).await.is_err() {
+            tracing::warn!("somebody still uses the store; what they have not committed is undone");
         }
     }
 }

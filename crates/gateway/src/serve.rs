@@ -14,7 +14,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ConfiguredHandler;
@@ -189,19 +189,24 @@ impl Gateway {
         let store_broken = ingest.as_ref().map(|ingest| ingest.store_broken.clone()).unwrap_or_default();
         let ended = self.wait(signals, ingest.as_ref(), &store_broken, &mut workers, &fixed).await;
 
-        if let Some(ingest) = ingest {
-            ingest.shut_down().await;
-        }
-        if let Some(workers) = workers.running {
-            workers.shut_down().await;
-        }
-        upkeep.abort();
-        admin.shut_down();
-        queue.close().await;
-        self.keeping.close().await;
+        let orderly_end = async {
+            if let Some(ingest) = ingest {
+                ingest.shut_down().await;
+            }
+            if let Some(workers) = workers.running {
+                workers.shut_down().await;
+            }
+            upkeep.abort();
+            admin.shut_down();
+            queue.close().await;
+            self.keeping.close().await;
+        };
         if let Some(problem) = ended {
+            // Whoever starts us again should not have to wait for what may never end.
+            let _ = timeout(workers.config.shutdown_timeout, orderly_end).await;
             return Err(Exit::failed(problem));
         }
+        orderly_end.await;
         tracing::info!("shut down: everything that was accepted is recorded");
         Ok(())
     }

@@ -29,6 +29,8 @@ pub struct Effects {
     /// What went wrong with the store, which is not the handler's fault whatever the handler makes of it.
     pipeline_fault: Mutex<Option<String>>,
     done: AtomicUsize,
+    /// Transactions that are open, or waited for.
+    open: AtomicUsize,
     /// Who writes those that share their commits. Without, each has its own.
     writer: Option<Writer>,
     /// For the test kit: break off after so many effects.
@@ -48,8 +50,8 @@ impl std::fmt::Display for IdempotencyKey {
 
 impl Effects {
     pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token) -> Self {
-        let (pipeline_fault, done) = (Mutex::default(), AtomicUsize::new(0));
-        Self { store, job, token, pipeline_fault, done, writer: None, break_after: None }
+        let (pipeline_fault, done, open) = Default::default();
+        Self { store, job, token, pipeline_fault, done, open, writer: None, break_after: None }
     }
 
     pub(crate) fn sharing_commits(self, writer: Writer) -> Self {
@@ -70,6 +72,7 @@ impl Effects {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(&mut Transaction<'_>) -> Result<T, Failure>,
     {
+        let _open = Open::count(&self.open);
         let effect = self.key(key, EffectKind::Own);
         let BegunEffect { is_done, result, mut transaction, .. } = self.begin(&effect).await?;
         if is_done && !faults::is_off(Protection::Marker) {
@@ -131,13 +134,16 @@ impl Effects {
         F: AsyncFnOnce(IdempotencyKey) -> Result<T, Failure>,
     {
         let effect = self.key(key, EffectKind::Outside);
+        let open = Open::count(&self.open);
         let BegunEffect { id, is_done, result, transaction } = self.begin(&effect).await?;
         if is_done {
             return remembered(key, result.as_deref());
         }
         transaction.commit_begun().await.map_err(|error| self.fault(error))?;
+        drop(open);
         let value = call(IdempotencyKey(id)).await?;
         let result = to_remember(&value)?;
+        let _open = Open::count(&self.open);
         self.store.finish_effect(&effect, result.as_deref()).await.map_err(|error| self.fault(error))?;
         self.count()?;
         Ok(value)
@@ -151,6 +157,11 @@ impl Effects {
     /// How many effects this run has done.
     pub(crate) fn done(&self) -> usize {
         self.done.load(Relaxed)
+    }
+
+    /// Whether others may be waiting for a transaction of this run to end.
+    pub(crate) fn are_in_a_transaction(&self) -> bool {
+        self.open.load(Relaxed) > 0
     }
 
     fn key<'a>(&'a self, key: &'a str, kind: EffectKind) -> EffectKey<'a> {
@@ -180,6 +191,22 @@ impl Effects {
             return Err(Failure::retry(FailureKind::Crash, "the test kit broke off here"));
         }
         Ok(())
+    }
+}
+
+/// Counts a transaction for as long as it is open.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    fn count(open: &'a AtomicUsize) -> Self {
+        open.fetch_add(1, Relaxed);
+        Self(open)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -79,7 +79,7 @@ pub struct Running {
     settler: JoinHandle<()>,
     attendants: Vec<JoinHandle<()>>,
     /// Cancelled when the process should end: the store is damaged, or too many threads are lost to handlers that do not
-    /// yield.
+    /// yield, or one with a transaction.
     pub must_end: CancellationToken,
 }
 
@@ -123,6 +123,7 @@ pub async fn start(
         handlers,
         shutdown: shutdown.clone(),
         stuck: AtomicUsize::new(0),
+        must_end: must_end.clone(),
         config: config.clone(),
     });
     let mut by_name = HashMap::new();
@@ -149,7 +150,7 @@ pub async fn start(
         tokio::spawn(flight.keep(Arc::clone(&store), config.lease)),
         tokio::spawn(sweeper.run()),
         tokio::spawn(look_at_backlog(store, queue, names)),
-        tokio::spawn(watch_threads(shared, config.threads, must_end.clone())),
+        tokio::spawn(watch_threads(shared, config.threads)),
     ];
     let shutdown_timeout = config.shutdown_timeout;
     Ok(Running { shutdown, shutdown_timeout, workers, jobs, settler, attendants, must_end })
@@ -160,7 +161,8 @@ impl Running {
     /// to the sweeper of whoever comes after us.
     pub async fn shut_down(self) {
         self.shutdown.cancel();
-        self.workers.wait().await;
+        // One of them may wait for the store.
+        let _ = timeout(self.shutdown_timeout, self.workers.wait()).await;
         self.jobs.close();
         if timeout(self.shutdown_timeout, self.jobs.wait()).await.is_err() {
             let jobs = self.jobs.len();
@@ -216,13 +218,13 @@ async fn look_at_backlog(store: Arc<dyn Store>, queue: Arc<dyn Queue>, handlers:
 }
 
 /// A thread that a handler keeps does not come back. When half of them are gone, starting anew is better than going on.
-async fn watch_threads(shared: Arc<Shared>, threads: usize, must_end: CancellationToken) {
+async fn watch_threads(shared: Arc<Shared>, threads: usize) {
     let mut timer = interval(Duration::from_secs(1));
     loop {
         timer.tick().await;
         if shared.stuck.load(std::sync::atomic::Ordering::Relaxed) * 2 >= threads {
             tracing::error!(threads, "half of the threads are lost to handlers that do not yield");
-            must_end.cancel();
+            shared.must_end.cancel();
             return;
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) shutdown: CancellationToken,
     /// Threads that are lost to handlers that do not yield.
     pub(crate) stuck: AtomicUsize,
+    /// The process cannot go on.
+    pub(crate) must_end: CancellationToken,
 }
 
 /// The worker of one handler.
@@ -227,7 +229,7 @@ impl Worker {
         let run = self.spawn(claimed, Arc::clone(&effects), deadline);
         let abort = run.abort_handle();
         let handled = tokio::select! {
-            handled = self.supervise(run, &job, deadline) => handled?,
+            handled = self.supervise(run, &job, &effects, deadline) => handled?,
             () = lost.cancelled() => {
                 abort.abort();
                 return None;
@@ -253,7 +255,13 @@ impl Worker {
 
     /// Waits for the handler. One that does not stop at its deadline is left behind: its lease ends, and that counts as a
     /// crash.
-    async fn supervise(&self, run: JoinHandle<Handled>, job: &JobId, deadline: Instant) -> Option<Handled> {
+    async fn supervise(
+        &self,
+        run: JoinHandle<Handled>,
+        job: &JobId,
+        effects: &Effects,
+        deadline: Instant,
+    ) -> Option<Handled> {
         match timeout_at(deadline + GRACE, run).await {
             Ok(Ok(handled)) => Some(handled),
             Ok(Err(error)) => {
@@ -266,6 +274,10 @@ impl Worker {
                 let stuck = self.shared.stuck.fetch_add(1, Relaxed) + 1;
                 gauge!("hookfast_stuck_runs").set(stuck as f64);
                 tracing::error!(event_id = %job.event, handler = %job.handler, "the handler is past its deadline and does not yield; a thread is lost to it");
+                if effects.are_in_a_transaction() {
+                    tracing::error!(event_id = %job.event, handler = %job.handler, "it keeps a transaction, which others wait for: only the end of the process ends it");
+                    self.shared.must_end.cancel();
+                }
                 None
             }
         }

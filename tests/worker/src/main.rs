@@ -48,6 +48,8 @@ struct Act {
     abort: bool,
     /// It never comes back and never yields.
     endless: bool,
+    /// The same in the middle of an effect.
+    endless_in_effect: bool,
     /// It takes more memory than there is.
     memory: bool,
     /// It calls itself without end.
@@ -116,6 +118,9 @@ impl Handler for Actor {
             effects
                 .once(&effect, async |tx| {
                     tx.execute(NOTE, values).await?;
+                    if act.endless_in_effect {
+                        spin();
+                    }
                     tokio::time::sleep(Duration::from_millis(act.sleep_in_effect_ms)).await;
                     Ok(())
                 })
@@ -136,9 +141,7 @@ fn misbehave(act: &Act) {
         std::process::abort();
     }
     if act.endless {
-        loop {
-            std::hint::spin_loop();
-        }
+        spin();
     }
     if act.memory {
         let mut hoard = Vec::new();
@@ -148,6 +151,12 @@ fn misbehave(act: &Act) {
     }
     if act.stack {
         descend(0);
+    }
+}
+
+fn spin() -> ! {
+    loop {
+        std::hint::spin_loop();
     }
 }
 
