@@ -2,7 +2,6 @@
 
 mod act;
 mod connections;
-mod copy;
 mod drain;
 pub(crate) mod effects;
 mod events;

@@ -26,8 +26,11 @@ const SAFE_VERSION: [u32; 3] = [3, 51, 3];
 
 pub(super) const PAGE_BYTES: u32 = 8192;
 
-/// Beyond this length of the WAL (128 MiB) the writer waits for a checkpoint, so that the file does not grow for ever.
-const WAL_LIMIT_PAGES: i64 = 128 * 1024 * 1024 / PAGE_BYTES as i64;
+/// Beyond this length of the WAL (16 MiB) the writer waits for a checkpoint, so that the file does not grow for ever. The
+/// shorter it is, the shorter the writer waits: all of it goes to the disk meanwhile.
+const WAL_LIMIT_PAGES: i64 = 16 * 1024 * 1024 / PAGE_BYTES as i64;
+
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(200);
 
 /// How long to wait for whoever writes now.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -165,7 +168,7 @@ async fn check_tables(
 /// which is kept, because writing over a file is faster than making it longer.
 fn spawn_checkpoints(mut connection: SqliteConnection, broken: Arc<OnceLock<String>>) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let mut timer = tokio::time::interval(Duration::from_secs(1));
+        let mut timer = tokio::time::interval(CHECKPOINT_EVERY);
         loop {
             timer.tick().await;
             if let Err(error) = checkpoint(&mut connection).await {

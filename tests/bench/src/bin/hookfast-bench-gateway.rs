@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use hookfast::{Effects, Event, Handled, Handler, Handlers, values};
 use serde::Deserialize;
 
+/// As the gateway itself.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let shares_commits = std::env::var("BENCH_EFFECT").is_err();
     hookfast::run(Handlers::new().with(Bench { shares_commits }))
