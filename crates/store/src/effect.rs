@@ -10,11 +10,12 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo, Postgres};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
-use sqlx::{Column as _, Encode, Row as _, Transaction, Type, TypeInfo as _, ValueRef as _};
+use sqlx::{Column as _, Encode, Row as _, Type, TypeInfo as _, ValueRef as _};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::postgres::OpenTransaction;
+use crate::sqlite::turns::Writing;
 use crate::{JobId, StoreError, Token, postgres, sqlite};
 
 /// Which effect of which run.
@@ -106,7 +107,7 @@ pub struct EffectTransaction {
 enum Database {
     Postgres(OpenTransaction),
     /// With the store's first I/O error.
-    Sqlite(Transaction<'static, Sqlite>, Arc<OnceLock<String>>),
+    Sqlite(Writing, Arc<OnceLock<String>>),
 }
 
 /// A value for [`EffectTransaction::execute`].
@@ -153,11 +154,7 @@ impl EffectTransaction {
         Self { database: Database::Postgres(transaction), is_marked }
     }
 
-    pub(crate) fn on_sqlite(
-        transaction: Transaction<'static, Sqlite>,
-        broken: Arc<OnceLock<String>>,
-        is_marked: bool,
-    ) -> Self {
+    pub(crate) fn on_sqlite(transaction: Writing, broken: Arc<OnceLock<String>>, is_marked: bool) -> Self {
         Self { database: Database::Sqlite(transaction, broken), is_marked }
     }
 

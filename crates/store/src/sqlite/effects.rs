@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use hookfast_webhook::HandlerName;
-use sqlx::sqlite::{Sqlite, SqliteConnection};
-use sqlx::{Error, Row, Transaction};
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Error, Row};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::moment::{micros, now};
+use super::turns::Writing;
 use super::{commit as commit_noting, judge};
 use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
@@ -23,7 +24,7 @@ RETURNING id, runs, is_done, result
 ";
 
 pub(super) async fn begin(
-    mut transaction: Transaction<'static, Sqlite>,
+    mut transaction: Writing,
     broken: &Arc<OnceLock<String>>,
     effect: &EffectKey<'_>,
 ) -> Result<BegunEffect, EffectError> {
@@ -54,7 +55,7 @@ pub(super) async fn begin(
 
 /// Commits the marker with whatever the handler wrote.
 pub(crate) async fn commit(
-    mut transaction: Transaction<'static, Sqlite>,
+    mut transaction: Writing,
     broken: &Arc<OnceLock<String>>,
     mark: Option<Mark<'_>>,
 ) -> Result<(), EffectError> {

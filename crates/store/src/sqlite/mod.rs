@@ -11,6 +11,7 @@ mod record;
 mod rows;
 mod spool;
 mod sweep;
+pub(crate) mod turns;
 mod work;
 mod writes;
 
@@ -19,13 +20,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_webhook::{EventId, HandlerName};
-use sqlx::Transaction;
-use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
+use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 pub use spool::Spool;
+use turns::{Turns, Writing};
 
+use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
 use crate::lent::Lent;
 use crate::{
@@ -37,6 +40,8 @@ use crate::{
 pub(crate) struct SqliteStore {
     /// One connection, which is also the lock for writing.
     writer: SqlitePool,
+    /// Who has it next.
+    turns: Turns,
     readers: SqlitePool,
     checkpoints: JoinHandle<()>,
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
@@ -47,6 +52,7 @@ pub(crate) struct SqliteStore {
 #[async_trait]
 impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
+        let _recording = self.turns.record();
         let mut writer = Lent::new(self.writer.acquire().await.map_err(|error| self.judge(&error))?);
         self.refuse_if_broken()?;
         let recorded = record::record(writer.connection(), events, self.dispatch_grace).await;
@@ -194,12 +200,14 @@ impl SqliteStore {
         Ok(done)
     }
 
-    /// Begins to write, as soon as nobody else does.
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+    /// Begins to write, as soon as it is our turn.
+    async fn begin(&self) -> Result<Writing, StoreError> {
+        let too_long = |_| StoreError::Unavailable("others have been writing for too long".into());
+        let turn = timeout(WRITER_TIMEOUT, self.turns.other()).await.map_err(too_long)?;
         // IMMEDIATE, because a transaction that begins with reading cannot wait for another process that writes.
-        let writing = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.judge(&error))?;
+        let transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.judge(&error))?;
         self.refuse_if_broken()?;
-        Ok(writing)
+        Ok(Writing::new(transaction, turn))
     }
 
     fn refuse_if_broken(&self) -> Result<(), StoreError> {
@@ -215,7 +223,7 @@ impl SqliteStore {
 }
 
 /// Commits, to the end also if the caller does not wait for it: an I/O error must be noted in any case.
-async fn commit(writing: Transaction<'static, Sqlite>, broken: &Arc<OnceLock<String>>) -> Result<(), StoreError> {
+async fn commit(writing: Writing, broken: &Arc<OnceLock<String>>) -> Result<(), StoreError> {
     let noted = Arc::clone(broken);
     let end = tokio::spawn(async move { writing.commit().await.map_err(|error| judge(&error, &noted)) });
     end.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))

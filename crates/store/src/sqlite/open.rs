@@ -12,8 +12,8 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, Row};
-use tokio::task::JoinHandle;
 
+use super::turns::Turns;
 use super::{SqliteStore, judge};
 use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, compare};
@@ -32,8 +32,11 @@ const WAL_LIMIT_PAGES: i64 = 16 * 1024 * 1024 / PAGE_BYTES as i64;
 
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(200);
 
+/// How long the writer waits for those who read before the WAL starts over; if they take longer, it is tried again.
+const WAIT_FOR_READERS: Duration = Duration::from_millis(20);
+
 /// How long to wait for whoever writes now.
-const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, dispatch_grace: Duration, migrate: Migrate) -> Result<Self, OpenError> {
@@ -58,9 +61,11 @@ impl SqliteStore {
         drop(connection);
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
         let broken = Arc::new(OnceLock::new());
-        let connection = options.connect().await.map_err(unreachable)?;
-        let checkpoints = spawn_checkpoints(connection, Arc::clone(&broken));
-        Ok(Self { writer, readers, checkpoints, broken, dispatch_grace: Duration::ZERO })
+        let connection = options.busy_timeout(WAIT_FOR_READERS).connect().await.map_err(unreachable)?;
+        let checkpoints = Checkpoints { connection, writer: writer.clone(), broken: Arc::clone(&broken) };
+        let checkpoints = tokio::spawn(checkpoints.run());
+        let turns = Turns::new();
+        Ok(Self { writer, turns, readers, checkpoints, broken, dispatch_grace: Duration::ZERO })
     }
 }
 
@@ -166,26 +171,36 @@ async fn check_tables(
 /// Moves what the WAL holds into the database, beside the writer. Under steady load such a checkpoint never gets to the
 /// end of the WAL; once that is too long, one that makes the writer wait lets it start over at the beginning of the file,
 /// which is kept, because writing over a file is faster than making it longer.
-fn spawn_checkpoints(mut connection: SqliteConnection, broken: Arc<OnceLock<String>>) -> JoinHandle<()> {
-    tokio::spawn(async move {
+struct Checkpoints {
+    connection: SqliteConnection,
+    writer: SqlitePool,
+    broken: Arc<OnceLock<String>>,
+}
+
+impl Checkpoints {
+    async fn run(mut self) {
         let mut timer = tokio::time::interval(CHECKPOINT_EVERY);
         loop {
             timer.tick().await;
-            if let Err(error) = checkpoint(&mut connection).await {
+            if let Err(error) = self.checkpoint().await {
                 tracing::warn!(%error, "a checkpoint of the database failed");
-                judge(&error, &broken);
+                judge(&error, &self.broken);
             }
         }
-    })
-}
-
-async fn checkpoint(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
-    let pages_in_wal: i64 = row.try_get(1)?;
-    if pages_in_wal > WAL_LIMIT_PAGES {
-        sqlx::query("PRAGMA wal_checkpoint(RESTART)").execute(connection).await?;
     }
-    Ok(())
+
+    async fn checkpoint(&mut self) -> Result<(), sqlx::Error> {
+        let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut self.connection).await?;
+        let (in_wal, moved): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+        // What somebody still reads cannot be moved, and then starting over is impossible, too.
+        if in_wal > WAL_LIMIT_PAGES && in_wal - moved < WAL_LIMIT_PAGES / 4 {
+            // SQLite would wait for the readers while it keeps others from writing, for as long as for a writer. So nobody
+            // writes, and it need not wait for long.
+            let _writer = self.writer.acquire().await?;
+            sqlx::query("PRAGMA wal_checkpoint(RESTART)").execute(&mut self.connection).await?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -216,5 +231,34 @@ mod tests {
             let verdict = check_settings(&mut bad).await.expect("answers");
             assert!(matches!(verdict, Err(OpenError::Unsafe { .. })), "{verdict:?}");
         }
+    }
+
+    /// The pages that the WAL holds after one more commit.
+    async fn pages_in_wal(store: &SqliteStore) -> i64 {
+        sqlx::query("INSERT INTO filler VALUES (1)").execute(&store.writer).await.expect("writes");
+        let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&store.writer).await.expect("answers");
+        row.get(1)
+    }
+
+    #[tokio::test]
+    async fn a_long_wal_starts_over_once_nobody_reads_it() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("test.db");
+        let store = SqliteStore::open(&path, Duration::ZERO, Migrate::Run).await.expect("opens");
+        store.checkpoints.abort();
+        let connection = options(&path).busy_timeout(WAIT_FOR_READERS).connect().await.expect("opens");
+        let (writer, broken) = (store.writer.clone(), Arc::clone(&store.broken));
+        let mut checkpoints = Checkpoints { connection, writer, broken };
+        let fill = "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob(20000000))";
+        sqlx::raw_sql(fill).execute(&store.writer).await.expect("writes");
+
+        let mut reading = store.readers.begin().await.expect("begins");
+        sqlx::query("SELECT 1 FROM filler").fetch_one(&mut *reading).await.expect("reads");
+        checkpoints.checkpoint().await.expect("a reader is no error");
+        assert!(pages_in_wal(&store).await > WAL_LIMIT_PAGES, "it cannot start over while somebody reads it");
+
+        reading.rollback().await.expect("ends");
+        checkpoints.checkpoint().await.expect("works");
+        assert!(pages_in_wal(&store).await < WAL_LIMIT_PAGES / 4);
     }
 }

@@ -2,17 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use sqlx::sqlite::{Sqlite, SqliteConnection};
-use sqlx::{Error, Row, Transaction};
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use super::moment::now;
+use super::turns::Writing;
 use super::{commit, effects, judge};
 use crate::effect::{Marker, on_sqlite};
 use crate::{EffectWrite, StoreError, Written, is_outage};
 
 pub(super) async fn write(
-    mut transaction: Transaction<'static, Sqlite>,
+    mut transaction: Writing,
     broken: &Arc<OnceLock<String>>,
     writes: &[EffectWrite],
 ) -> Result<Vec<Written>, StoreError> {

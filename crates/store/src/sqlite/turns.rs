@@ -1,0 +1,185 @@
+//! Who writes next: SQLite has one writer at a time. A sender waits for an answer and a job does not, so whoever records goes
+//! first. While somebody does, all others together get a third of the time.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use sqlx::Transaction;
+use sqlx::sqlite::{Sqlite, SqliteConnection};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
+use tokio::time::{Instant, sleep_until};
+
+/// How many times as long as the others have written those who record go first.
+const RECORDING: u32 = 2;
+
+/// How long the others wait at most for those who record.
+const AT_MOST: Duration = Duration::from_millis(200);
+
+pub(super) struct Turns {
+    recording: AtomicUsize,
+    nobody_records: Notify,
+    /// When the others may write even if somebody records. Whoever of them has the turn holds it.
+    others: Arc<Mutex<Instant>>,
+}
+
+/// Somebody records, or is about to.
+pub(super) struct Recording<'a>(&'a Turns);
+
+/// The turn of somebody who does not record.
+#[derive(Debug)]
+pub(crate) struct OtherTurn {
+    next: OwnedMutexGuard<Instant>,
+    began: Instant,
+}
+
+/// A transaction in a turn. Both end together.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    transaction: Transaction<'static, Sqlite>,
+    _turn: OtherTurn,
+}
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        let others = Arc::new(Mutex::new(Instant::now()));
+        Self { recording: AtomicUsize::new(0), nobody_records: Notify::new(), others }
+    }
+
+    pub(super) fn record(&self) -> Recording<'_> {
+        self.recording.fetch_add(1, Relaxed);
+        Recording(self)
+    }
+
+    /// Waits until somebody who does not record may write.
+    pub(super) async fn other(&self) -> OtherTurn {
+        let next = Arc::clone(&self.others).lock_owned().await;
+        tokio::select! {
+            biased;
+            () = self.until_nobody_records() => {}
+            () = sleep_until(*next) => {}
+        }
+        OtherTurn { next, began: Instant::now() }
+    }
+
+    async fn until_nobody_records(&self) {
+        loop {
+            let ended = self.nobody_records.notified();
+            if self.recording.load(Relaxed) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        if self.0.recording.fetch_sub(1, Relaxed) == 1 {
+            self.0.nobody_records.notify_waiters();
+        }
+    }
+}
+
+impl Drop for OtherTurn {
+    fn drop(&mut self) {
+        *self.next = Instant::now() + (self.began.elapsed() * RECORDING).min(AT_MOST);
+    }
+}
+
+impl Writing {
+    /// The time that the transaction waited for the writer was not its own.
+    pub(super) fn new(transaction: Transaction<'static, Sqlite>, mut turn: OtherTurn) -> Self {
+        turn.began = Instant::now();
+        Self { transaction, _turn: turn }
+    }
+
+    pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
+        self.transaction.commit().await
+    }
+}
+
+impl Deref for Writing {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for Writing {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.transaction
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn is_ready<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+        matches!(pin!(future).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_write_at_once_if_nobody_records() {
+        let turns = Turns::new();
+        for _ in 0..3 {
+            let turn = turns.other().await;
+            advance(Duration::from_millis(50)).await;
+            drop(turn);
+            assert!(is_ready(&mut Box::pin(turns.other())));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_record_go_first_for_twice_as_long_as_another_wrote() {
+        let turns = Turns::new();
+        let turn = turns.other().await;
+        let recording = turns.record();
+        advance(Duration::from_millis(10)).await;
+        drop(turn);
+        let mut next = Box::pin(turns.other());
+        assert!(!is_ready(&mut next));
+        advance(Duration::from_millis(19)).await;
+        assert!(!is_ready(&mut next));
+        advance(Duration::from_millis(2)).await;
+        assert!(is_ready(&mut next), "somebody still records, but the others have waited long enough");
+        drop(recording);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_others_go_on_as_soon_as_nobody_records() {
+        let turns = Turns::new();
+        let turn = turns.other().await;
+        let [first, second] = [turns.record(), turns.record()];
+        advance(Duration::from_millis(50)).await;
+        drop(turn);
+        let mut next = Box::pin(turns.other());
+        assert!(!is_ready(&mut next));
+        drop(first);
+        assert!(!is_ready(&mut next));
+        drop(second);
+        assert!(is_ready(&mut next));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_long_turn_does_not_keep_the_others_away_for_long() {
+        let turns = Turns::new();
+        let turn = turns.other().await;
+        let _recording = turns.record();
+        advance(Duration::from_secs(5)).await;
+        drop(turn);
+        let mut next = Box::pin(turns.other());
+        assert!(!is_ready(&mut next));
+        advance(AT_MOST + Duration::from_millis(1)).await;
+        assert!(is_ready(&mut next));
+    }
+}
