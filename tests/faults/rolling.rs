@@ -30,12 +30,12 @@ struct Sent {
 }
 
 impl Traffic {
-    fn start(gateways: &[&Gateway]) -> Self {
+    fn start(gateways: &[&Gateway], handled_in: Duration) -> Self {
         let gateways = Arc::new(Mutex::new(gateways.iter().map(|gateway| gateway.ingest).collect::<Vec<_>>()));
         let is_over = Arc::new(AtomicBool::new(false));
         let client = |client| {
             let (gateways, is_over) = (Arc::clone(&gateways), Arc::clone(&is_over));
-            thread::spawn(move || send_until(client, &gateways, &is_over))
+            thread::spawn(move || send_until(client, handled_in, &gateways, &is_over))
         };
         let clients = (0..CLIENTS).map(client).collect();
         Self { gateways, is_over, clients }
@@ -53,14 +53,15 @@ impl Traffic {
     }
 }
 
-fn send_until(client: usize, gateways: &Mutex<Vec<SocketAddr>>, is_over: &AtomicBool) -> Sent {
+fn send_until(client: usize, handled_in: Duration, gateways: &Mutex<Vec<SocketAddr>>, is_over: &AtomicBool) -> Sent {
     let mut sent = Sent::default();
+    let sleep_ms = handled_in.as_millis();
     for number in 0.. {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
         let id = format!("evt_{client}_{number}");
-        let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{{"sleep_ms":20}}}}"#);
+        let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{{"sleep_ms":{sleep_ms}}}}}"#);
         let is_taken = (0..TRIES).any(|attempt| {
             let gateway = {
                 let gateways = gateways.lock().unwrap();
@@ -80,10 +81,10 @@ fn send_until(client: usize, gateways: &Mutex<Vec<SocketAddr>>, is_over: &Atomic
 }
 
 /// Restarts everybody in turn, so many times.
-fn roll(rig: &mut Rig, rounds: usize, signal: Signal) -> Sent {
+fn roll(rig: &mut Rig, rounds: usize, signal: Signal, handled_in: Duration) -> Sent {
     let mut receivers = [rig.another_receiver(), rig.another_receiver()];
     let mut workers = [rig.another_worker(""), rig.another_worker("")];
-    let traffic = Traffic::start(&receivers.each_ref());
+    let traffic = Traffic::start(&receivers.each_ref(), handled_in);
     let end = |process: &mut Gateway| {
         thread::sleep(Duration::from_secs(1));
         process.signal(signal);
@@ -110,7 +111,7 @@ fn roll(rig: &mut Rig, rounds: usize, signal: Signal) -> Sent {
 #[ignore = "nightly: twenty restarts"]
 fn a_rolling_restart_loses_nothing_and_refuses_nobody() {
     let mut rig = Rig::new(Halves::Apart, "", "");
-    let sent = roll(&mut rig, 5, Signal::Term);
+    let sent = roll(&mut rig, 5, Signal::Term, Duration::from_millis(20));
     rig.assert_kept();
     assert_eq!(sent.refused, Vec::<String>::new());
     assert!(sent.promised.len() > 200, "only {} were sent", sent.promised.len());
@@ -121,7 +122,8 @@ fn a_rolling_restart_loses_nothing_and_refuses_nobody() {
 #[test]
 fn killing_in_turn_cuts_runs_short() {
     let mut rig = Rig::new(Halves::Apart, "", "");
-    roll(&mut rig, 1, Signal::Kill);
+    // Longer than from one sweep to the next, so that somebody runs at any time.
+    roll(&mut rig, 1, Signal::Kill, Duration::from_millis(300));
     rig.assert_kept();
     assert!(rig.count("attempts WHERE failure = 'crash'") > 0, "no run was cut short");
 }

@@ -16,11 +16,8 @@ use crate::{Recorded, Routed, headers};
 /// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
 /// one order, or they wait for each other for ever.
 ///
-/// That a key is new is known from `fresh` alone. The other gateway's rows are not visible to this statement even after
-/// it has waited for them, which is why a resend is noted by key and not by event.
-///
-/// A statement that was given up may come through so late that its events are here already, out of the spool. Then their keys
-/// have their own ids, or their resends are noted, and they have not come again.
+/// That a key is new is known from `fresh` alone: the other gateway's rows are not visible to this statement even after it
+/// has waited for them.
 ///
 /// Each part unnests only what it needs: Postgres keeps the rows of every `unnest` and of every CTE, and bodies are long.
 const RECORD: &str = "
@@ -40,20 +37,26 @@ WITH fresh AS (
     SELECT job.*, clock_timestamp() + make_interval(secs => $9)
     FROM unnest($5::uuid[], $6::text[], $7::text[], $8::text[]) AS job (event_id)
     WHERE job.event_id IN (SELECT event_id FROM fresh)
-), came_again AS (
-    INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
-    SELECT source, dedupe_key, received_at, request_id, remote_address
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $10::timestamptz[], $11::uuid[], $12::text[])
-        AS incoming (id, source, dedupe_key, received_at, request_id, remote_address)
-    WHERE NOT EXISTS (SELECT FROM fresh WHERE fresh.event_id = incoming.id)
-      AND NOT EXISTS (SELECT FROM dedupe_keys AS known
-                      WHERE (known.source, known.dedupe_key, known.event_id)
-                          = (incoming.source, incoming.dedupe_key, incoming.id))
-      AND NOT EXISTS (SELECT FROM resends AS noted
-                      WHERE (noted.source, noted.dedupe_key, noted.request_id)
-                          = (incoming.source, incoming.dedupe_key, incoming.request_id))
 )
 SELECT event_id FROM fresh
+";
+
+/// That events came again, by key and not by event, because that one may be another gateway's.
+///
+/// A statement that was given up may come through so late that its events are here already, out of the spool. Then their keys
+/// have their own ids, or their resends are noted, and they have not come again. This is a statement of its own because the one
+/// that takes the keys may have waited for those events, and would not see them.
+const NOTE_RESENDS: &str = "
+INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
+SELECT source, dedupe_key, received_at, request_id, remote_address
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[])
+    AS incoming (id, source, dedupe_key, received_at, request_id, remote_address)
+WHERE NOT EXISTS (SELECT FROM dedupe_keys AS known
+                  WHERE (known.source, known.dedupe_key, known.event_id)
+                      = (incoming.source, incoming.dedupe_key, incoming.id))
+  AND NOT EXISTS (SELECT FROM resends AS noted
+                  WHERE (noted.source, noted.dedupe_key, noted.request_id)
+                      = (incoming.source, incoming.dedupe_key, incoming.request_id))
 ";
 
 /// For the case that every event is new, at half the price: it fails as a whole if one is not. The keys are what it is
@@ -174,33 +177,48 @@ async fn record_part(
     events: &[&Routed],
     grace: Duration,
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
+    let rows = statement(RECORD, events, grace).fetch_all(&mut *connection).await?;
+    let new: HashSet<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let again: Vec<_> = events.iter().copied().filter(|routed| !new.contains(&routed.event.id().0)).collect();
+    if !again.is_empty() {
+        note_resends(connection, &again).await?;
+    }
+    Ok(new)
+}
+
+async fn note_resends(connection: &mut PgConnection, events: &[&Routed]) -> Result<(), sqlx::Error> {
     let arrivals = || events.iter().map(|routed| &routed.event.delivery().arrival);
-    let rows = statement(RECORD, events, grace)
+    keys(NOTE_RESENDS, events)
         .bind(arrivals().map(|arrival| arrival.received_at).collect::<Vec<_>>())
         .bind(arrivals().map(|arrival| arrival.request_id.0).collect::<Vec<_>>())
         .bind(arrivals().map(|arrival| arrival.remote_address.to_string()).collect::<Vec<_>>())
-        .fetch_all(connection)
+        .execute(connection)
         .await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
+    Ok(())
 }
 
-/// A statement with what both of them need.
+/// A statement with what both that record need.
 fn statement(
     text: &'static str,
     events: &[&Routed],
     dispatch_grace: Duration,
 ) -> Query<'static, Postgres, PgArguments> {
     let jobs = || events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job)));
-    sqlx::query(text)
-        .bind(column(events, |routed| routed.event.id().0))
-        .bind(column(events, |routed| routed.event.delivery().arrival.source.as_str()))
-        .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
+    keys(text, events)
         .bind(column(events, IncomingEvent::of))
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.ordering_key.as_deref()).collect::<Vec<_>>())
         .bind(dispatch_grace.as_secs_f64())
+}
+
+/// A statement with the events' keys, with which all begin.
+fn keys(text: &'static str, events: &[&Routed]) -> Query<'static, Postgres, PgArguments> {
+    sqlx::query(text)
+        .bind(column(events, |routed| routed.event.id().0))
+        .bind(column(events, |routed| routed.event.delivery().arrival.source.as_str()))
+        .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
 }
 
 /// One value of every event, as an array to bind.

@@ -129,6 +129,31 @@ async fn a_commit_that_comes_late_changes_nothing() {
     assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2, "a real one is still noted");
 }
 
+/// What was cut off comes through in the moment in which the spool is drained.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_for_the_drainer_changes_nothing() {
+    let rig = Rig::new().await;
+    let store = rig.store().await;
+    // From then on it asks before it inserts.
+    store.record(&[paid("evt_0"), paid("evt_0")]).await.unwrap();
+    let late = paid("evt_1");
+    let mut drainer = sqlx::PgConnection::connect(&rig.postgres.url).await.unwrap();
+    let mut draining = drainer.begin().await.unwrap();
+    sqlx::query("INSERT INTO dedupe_keys (source, dedupe_key, event_id) VALUES ('stripe', 'evt_1', $1)")
+        .bind(late.event.id().0)
+        .execute(&mut *draining)
+        .await
+        .unwrap();
+    let recording = tokio::spawn(async move { store.record(&[late]).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while rig.postgres.number(waits).await == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    draining.commit().await.unwrap();
+    recording.await.unwrap().unwrap();
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM resends WHERE dedupe_key = 'evt_1'").await, 0);
+}
+
 /// What was cut off may still be on its way in Postgres while the spool is drained already.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_whose_commit_is_still_under_way_is_no_resend_either() {
