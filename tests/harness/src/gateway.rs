@@ -110,16 +110,26 @@ impl Gateway {
         self
     }
 
-    /// Starts the binary again on the same folder and store, without the wrapper.
+    /// Starts the binary again on the same folder and store, without the wrapper, after killing it if it runs.
     pub fn restart(mut self) -> Self {
+        self.end();
         self.setup.wrapper.clear();
         self.restart_wrapped()
     }
 
     /// The same, with the wrapper.
     pub fn restart_wrapped(mut self) -> Self {
+        self.end();
         self.is_now(self.setup.spawn());
         self
+    }
+
+    /// Kills it, unless it has ended.
+    fn end(&mut self) {
+        if let Ok(None) = self.started.process.try_wait() {
+            process::try_signal(self.pid(), Signal::Kill);
+            let _ = self.started.process.wait();
+        }
     }
 
     /// Starts the binary again after its end, and says whether it became ready. Where something it needs is away, it may
@@ -197,9 +207,6 @@ async fn open_in_the_end(config: &hookfast_store::Config) -> Arc<dyn Store> {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Ok(None) = self.started.process.try_wait() {
-            process::try_signal(self.pid(), Signal::Kill);
-            let _ = self.started.process.wait();
-        }
+        self.end();
     }
 }
