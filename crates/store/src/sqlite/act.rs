@@ -7,7 +7,6 @@ use sqlx::Error;
 use sqlx::sqlite::SqliteConnection;
 
 use super::moment::now;
-use super::record::bind_job;
 use super::rows::{ManyRows, Values};
 use super::work::job;
 use crate::{Act, JobId, NewJob, Resolution, Step};
@@ -64,7 +63,10 @@ pub(super) async fn act(writer: &mut SqliteConnection, step: &Step<'_>) -> Resul
 
 async fn replay(writer: &mut SqliteConnection, jobs: &[(EventId, NewJob)], force_effects: bool) -> Result<u64, Error> {
     let now = now();
-    let bind = |(event, job): &(EventId, NewJob), values: &mut Values| bind_job(&(*event, job), now, values);
+    let bind = |(event, job): &(EventId, NewJob), values: &mut Values| {
+        let NewJob { handler, priority, ordering_key } = job;
+        values.add(event.0).add(handler.as_str()).add(now).add(priority.as_str()).add(ordering_key.as_deref());
+    };
     let replayed = REPLAY.fetch(writer, jobs, bind).await?;
     let replayed = replayed.iter().map(job).collect::<Result<Vec<_>, _>>()?;
     if force_effects {

@@ -15,22 +15,25 @@ pub(crate) mod turns;
 mod work;
 mod writes;
 
-use std::sync::{Arc, OnceLock};
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_webhook::{EventId, HandlerName};
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use record::Recorder;
 pub use spool::Spool;
 use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
-use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
     EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
@@ -38,8 +41,12 @@ use crate::{
 };
 
 pub(crate) struct SqliteStore {
-    /// One connection, which is also the lock for writing.
+    /// The connection on which events are recorded, until the store is closed.
+    recorder: Mutex<Option<Recorder>>,
+    /// The one connection on which everything else is written.
     writer: SqlitePool,
+    /// Whoever writes on one of the two holds this: SQLite would make the other one wait, too, but only by trying again.
+    alone: Arc<tokio::sync::Mutex<()>>,
     /// Who has it next.
     turns: Turns,
     readers: SqlitePool,
@@ -52,12 +59,7 @@ pub(crate) struct SqliteStore {
 #[async_trait]
 impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        let _recording = self.turns.record();
-        let mut writer = Lent::new(self.writer.acquire().await.map_err(|error| self.judge(&error))?);
-        self.refuse_if_broken()?;
-        let recorded = record::record(writer.connection(), events, self.dispatch_grace).await;
-        writer.give_back();
-        recorded.map_err(|error| self.judge(&error))
+        self.record_with(|recorder| recorder.record(events, self.dispatch_grace)).await
     }
 
     fn parallel_records(&self) -> usize {
@@ -181,8 +183,11 @@ impl Operate for SqliteStore {
 impl Store for SqliteStore {
     async fn close(&self) {
         // Waits for what is under way; whoever comes later finds the store closed.
-        self.writer.close().await;
+        let alone = self.alone.lock().await;
         let _ = self.broken.set("the store is closed".into());
+        drop(self.recorder().take());
+        drop(alone);
+        self.writer.close().await;
         self.checkpoints.abort();
         self.readers.close().await;
     }
@@ -200,14 +205,28 @@ impl SqliteStore {
         Ok(done)
     }
 
+    /// Runs a verb on the connection that records. Those who record go first.
+    async fn record_with<T>(&self, verb: impl FnOnce(&mut Recorder) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let _recording = self.turns.record();
+        let _alone = timeout(WRITER_TIMEOUT, self.alone.lock()).await.map_err(too_long)?;
+        self.refuse_if_broken()?;
+        let mut recorder = self.recorder();
+        let recorder = recorder.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.judge(&error))
+    }
+
+    fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Begins to write, as soon as it is our turn.
     async fn begin(&self) -> Result<Writing, StoreError> {
-        let too_long = |_| StoreError::Unavailable("others have been writing for too long".into());
         let turn = timeout(WRITER_TIMEOUT, self.turns.other()).await.map_err(too_long)?;
+        let alone = timeout(WRITER_TIMEOUT, Arc::clone(&self.alone).lock_owned()).await.map_err(too_long)?;
         // IMMEDIATE, because a transaction that begins with reading cannot wait for another process that writes.
         let transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.judge(&error))?;
         self.refuse_if_broken()?;
-        Ok(Writing::new(transaction, turn))
+        Ok(Writing::new(transaction, alone, turn))
     }
 
     fn refuse_if_broken(&self) -> Result<(), StoreError> {
@@ -217,9 +236,13 @@ impl SqliteStore {
         }
     }
 
-    fn judge(&self, error: &sqlx::Error) -> StoreError {
+    fn judge(&self, error: &impl DriverError) -> StoreError {
         judge(error, &self.broken)
     }
+}
+
+fn too_long(_: Elapsed) -> StoreError {
+    StoreError::Unavailable("others have been writing for too long".into())
 }
 
 /// Commits, to the end also if the caller does not wait for it: an I/O error must be noted in any case.
@@ -229,10 +252,47 @@ async fn commit(writing: Writing, broken: &Arc<OnceLock<String>>) -> Result<(), 
     end.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
 }
 
+/// Lets the other tasks of this thread go on elsewhere meanwhile. A runtime of one thread has no elsewhere.
+fn waiting_for_the_disk<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => work(),
+        _ => tokio::task::block_in_place(work),
+    }
+}
+
+/// An error of one of the two drivers.
+trait DriverError: Display {
+    /// SQLite's own code for it.
+    fn code(&self) -> Option<i32>;
+    /// Whether the driver itself cannot be used any more.
+    fn is_crash(&self) -> bool;
+}
+
+impl DriverError for sqlx::Error {
+    fn code(&self) -> Option<i32> {
+        self.as_database_error()?.code()?.parse().ok()
+    }
+
+    fn is_crash(&self) -> bool {
+        matches!(self, Self::WorkerCrashed)
+    }
+}
+
+impl DriverError for rusqlite::Error {
+    fn code(&self) -> Option<i32> {
+        self.sqlite_error().map(|error| error.extended_code)
+    }
+
+    fn is_crash(&self) -> bool {
+        false
+    }
+}
+
 /// What the caller can do about an error; whatever ends all promises is noted.
-fn judge(error: &sqlx::Error, broken: &OnceLock<String>) -> StoreError {
+fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
     let problem = error.to_string();
-    match primary_code(error) {
+    // Without what the extended code adds.
+    match error.code().map(|code| code & 0xff) {
         // IOERR, CORRUPT, NOTADB, READONLY, CANTOPEN
         Some(10 | 11 | 26 | 8 | 14) if !is_off(Protection::Distrust) => {
             let _ = broken.set(problem.clone());
@@ -242,18 +302,12 @@ fn judge(error: &sqlx::Error, broken: &OnceLock<String>) -> StoreError {
         Some(1 | 18 | 19 | 20) => StoreError::Rejected(problem),
         // Mostly FULL, BUSY, LOCKED, NOMEM, which pass.
         Some(_) => StoreError::Unavailable(problem),
-        None if matches!(error, sqlx::Error::WorkerCrashed) => {
+        None if error.is_crash() => {
             let _ = broken.set(problem.clone());
             StoreError::Broken(problem)
         }
         None => StoreError::Unavailable(problem),
     }
-}
-
-/// SQLite's result code without what the extended code adds.
-fn primary_code(error: &sqlx::Error) -> Option<i32> {
-    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(code & 0xff)
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! Opening the file: who may read it, what durability rests on, the tables, and the checkpoints.
 
-use std::fs::{self, OpenOptions};
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
 
+use super::record::Recorder;
 use super::turns::Turns;
 use super::{SqliteStore, judge};
 use crate::faults::{Protection, is_off};
@@ -38,38 +38,78 @@ const WAIT_FOR_READERS: Duration = Duration::from_millis(20);
 /// How long to wait for whoever writes now.
 pub(super) const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long to wait for another process that writes, an operator's command say.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A file, and how its connections are set up.
+#[derive(Clone, Copy)]
+pub(super) struct DatabaseFile<'a> {
+    pub(super) path: &'a Path,
+    /// How large it may become; None is as large as the disk.
+    pub(super) max_pages: Option<u64>,
+}
+
+impl DatabaseFile<'_> {
+    /// What every connection is told.
+    pub(super) fn pragmas(&self) -> Vec<(&'static str, String)> {
+        let mut pragmas: Vec<(&str, String)> = vec![
+            ("synchronous", if is_off(Protection::Sync) { "NORMAL" } else { "FULL" }.into()),
+            // A checkpoint in the middle of a commit would make that commit slow; `Checkpoints` does them.
+            ("wal_autocheckpoint", "0".into()),
+            // A batch's statements keep notes of what they changed, to undo a part of it; a file for that costs more than
+            // the batch itself. The cache holds a batch's pages, or they would be written more than once.
+            ("temp_store", "MEMORY".into()),
+            ("cache_size", "-16384".into()),
+        ];
+        pragmas.extend(self.max_pages.map(|pages| ("max_page_count", pages.to_string())));
+        pragmas
+    }
+
+    pub(super) fn options(&self) -> SqliteConnectOptions {
+        let options = SqliteConnectOptions::new()
+            .filename(self.path)
+            .page_size(PAGE_BYTES)
+            .journal_mode(SqliteJournalMode::Wal)
+            .busy_timeout(BUSY_TIMEOUT)
+            .foreign_keys(true)
+            .disable_statement_logging();
+        self.pragmas().into_iter().fold(options, |options, (name, value)| options.pragma(name, value))
+    }
+
+    pub(super) fn unreachable(&self, error: &impl Display) -> OpenError {
+        OpenError::Unreachable { database: name(self.path), problem: error.to_string() }
+    }
+}
+
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, dispatch_grace: Duration, migrate: Migrate) -> Result<Self, OpenError> {
-        let file = Self::open_file(path, options(path), &MIGRATIONS, migrate).await?;
+        let file = Self::open_file(&DatabaseFile { path, max_pages: None }, &MIGRATIONS, migrate).await?;
         Ok(Self { dispatch_grace, ..file })
     }
 
     /// Opens a file with tables of some kind.
     pub(super) async fn open_file(
-        path: &Path,
-        options: SqliteConnectOptions,
+        file: &DatabaseFile<'_>,
         migrations: &Migrator,
         migrate: Migrate,
     ) -> Result<Self, OpenError> {
-        let unreachable =
-            |error: sqlx::Error| OpenError::Unreachable { database: name(path), problem: error.to_string() };
-        create_private(path)?;
-        let writer = writer(options.clone()).await.map_err(unreachable)?;
+        let unreachable = |error: sqlx::Error| file.unreachable(&error);
+        create_private(file.path)?;
+        let writer = writer(file.options()).await.map_err(unreachable)?;
         let mut connection = writer.acquire().await.map_err(unreachable)?;
-        check_settings(&mut connection).await.map_err(unreachable)??;
-        check_tables(&mut connection, path, migrations, migrate).await?;
+        Settings::of(&mut connection).await.map_err(unreachable)?.check()?;
+        check_tables(&mut connection, file.path, migrations, migrate).await?;
         drop(connection);
-        let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.clone().read_only(true));
-        let broken = Arc::new(OnceLock::new());
-        let connection = options.busy_timeout(WAIT_FOR_READERS).connect().await.map_err(unreachable)?;
-        let checkpoints = Checkpoints { connection, writer: writer.clone(), broken: Arc::clone(&broken) };
-        let checkpoints = tokio::spawn(checkpoints.run());
-        let turns = Turns::new();
-        Ok(Self { writer, turns, readers, checkpoints, broken, dispatch_grace: Duration::ZERO })
+        let recorder = Mutex::new(Some(Recorder::open(file)?));
+        let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(file.options().read_only(true));
+        let (alone, broken) = (Arc::default(), Arc::new(OnceLock::new()));
+        let checkpoints = tokio::spawn(Checkpoints::open(file, &alone, &broken).await?.run());
+        let (turns, dispatch_grace) = (Turns::new(), Duration::ZERO);
+        Ok(Self { recorder, writer, alone, turns, readers, checkpoints, broken, dispatch_grace })
     }
 }
 
-/// A pool of one connection: whoever has it is the only one who writes.
+/// A pool of one connection.
 async fn writer(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
     SqlitePoolOptions::new()
         .max_connections(1)
@@ -107,46 +147,40 @@ fn create_private(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-pub(super) fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .page_size(PAGE_BYTES)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(if is_off(Protection::Sync) { SqliteSynchronous::Normal } else { SqliteSynchronous::Full })
-        // A checkpoint in the middle of a commit would make that commit slow; `spawn_checkpoints` does them.
-        .pragma("wal_autocheckpoint", "0")
-        // A batch's statements keep notes of what they changed, to undo a part of it; a file for that costs more than the
-        // batch itself. The cache holds a batch's pages, or they would be written more than once.
-        .pragma("temp_store", "MEMORY")
-        .pragma("cache_size", "-16384")
-        .busy_timeout(Duration::from_secs(2))
-        .foreign_keys(true)
-        .disable_statement_logging()
+/// What durability rests on, as read back from a connection.
+pub(super) struct Settings {
+    pub(super) journal_mode: String,
+    pub(super) synchronous: i64,
+    pub(super) version: String,
 }
 
-/// Reads back what durability rests on.
-async fn check_settings(writer: &mut SqliteConnection) -> Result<Result<(), OpenError>, sqlx::Error> {
-    let row = sqlx::query(
-        "SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous), sqlite_version()",
-    )
-    .fetch_one(writer)
-    .await?;
-    let (journal, synchronous, version): (String, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+impl Settings {
+    pub(super) const READ: &str = "SELECT (SELECT journal_mode FROM pragma_journal_mode),
+                                          (SELECT synchronous FROM pragma_synchronous), sqlite_version()";
 
-    let wrong = |setting, value: String, why, remedy| Ok(Err(OpenError::Unsafe { setting, value, why, remedy }));
-    if journal != "wal" {
-        let why = "only a write-ahead log makes commits both safe and fast";
-        return wrong("SQLite's journal_mode", journal, why, "Put the file on a local disk, not on a network share.");
+    async fn of(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
+        let row = sqlx::query(Self::READ).fetch_one(connection).await?;
+        Ok(Self { journal_mode: row.try_get(0)?, synchronous: row.try_get(1)?, version: row.try_get(2)? })
     }
-    if synchronous != 2 && !is_off(Protection::Sync) {
-        let why = "below 2 (FULL) a power cut loses acknowledged events";
-        return wrong("SQLite's synchronous", synchronous.to_string(), why, "Use a hookfast built with stock SQLite.");
+
+    pub(super) fn check(self) -> Result<(), OpenError> {
+        let wrong = |setting, value, why, remedy| Err(OpenError::Unsafe { setting, value, why, remedy });
+        if self.journal_mode != "wal" {
+            let why = "only a write-ahead log makes commits both safe and fast";
+            let remedy = "Put the file on a local disk, not on a network share.";
+            return wrong("SQLite's journal_mode", self.journal_mode, why, remedy);
+        }
+        if self.synchronous != 2 && !is_off(Protection::Sync) {
+            let why = "below 2 (FULL) a power cut loses acknowledged events";
+            let remedy = "Use a hookfast built with stock SQLite.";
+            return wrong("SQLite's synchronous", self.synchronous.to_string(), why, remedy);
+        }
+        if !is_safe(&self.version) {
+            let why = "versions before 3.51.3 can damage the database";
+            return wrong("SQLite's version", self.version, why, "Build hookfast with its bundled SQLite.");
+        }
+        Ok(())
     }
-    if !is_safe(&version) {
-        let why = "versions before 3.51.3 can damage the database";
-        return wrong("SQLite's version", version, why, "Build hookfast with its bundled SQLite.");
-    }
-    Ok(Ok(()))
 }
 
 fn is_safe(version: &str) -> bool {
@@ -173,11 +207,29 @@ async fn check_tables(
 /// which is kept, because writing over a file is faster than making it longer.
 struct Checkpoints {
     connection: SqliteConnection,
-    writer: SqlitePool,
+    /// The database file. It is never closed: with it, the process would lose the locks of its connections to the same file,
+    /// and another process could take the WAL for its own.
+    file: &'static File,
+    alone: Arc<tokio::sync::Mutex<()>>,
     broken: Arc<OnceLock<String>>,
 }
 
 impl Checkpoints {
+    async fn open(
+        database: &DatabaseFile<'_>,
+        alone: &Arc<tokio::sync::Mutex<()>>,
+        broken: &Arc<OnceLock<String>>,
+    ) -> Result<Self, OpenError> {
+        let connection = database.options().busy_timeout(WAIT_FOR_READERS).connect().await;
+        let file = File::open(database.path).map_err(|error| database.unreachable(&error))?;
+        Ok(Self {
+            connection: connection.map_err(|error| database.unreachable(&error))?,
+            file: Box::leak(Box::new(file)),
+            alone: Arc::clone(alone),
+            broken: Arc::clone(broken),
+        })
+    }
+
     async fn run(mut self) {
         let mut timer = tokio::time::interval(CHECKPOINT_EVERY);
         loop {
@@ -190,16 +242,36 @@ impl Checkpoints {
     }
 
     async fn checkpoint(&mut self) -> Result<(), sqlx::Error> {
-        let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut self.connection).await?;
-        let (in_wal, moved): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+        let (in_wal, moved) = self.move_pages().await?;
         // What somebody still reads cannot be moved, and then starting over is impossible, too.
         if in_wal > WAL_LIMIT_PAGES && in_wal - moved < WAL_LIMIT_PAGES / 4 {
+            // Before the WAL starts over, all that came out of it must be on the disk. What is there already, nobody has to
+            // wait for.
+            self.flush().await;
+            self.move_pages().await?;
             // SQLite would wait for the readers while it keeps others from writing, for as long as for a writer. So nobody
             // writes, and it need not wait for long.
-            let _writer = self.writer.acquire().await?;
+            let _alone = self.alone.lock().await;
             sqlx::query("PRAGMA wal_checkpoint(RESTART)").execute(&mut self.connection).await?;
         }
         Ok(())
+    }
+
+    /// Moves what it can, and says how many pages are in the WAL and how many of them are moved.
+    async fn move_pages(&mut self) -> Result<(i64, i64), sqlx::Error> {
+        let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut self.connection).await?;
+        Ok((row.try_get(1)?, row.try_get(2)?))
+    }
+
+    async fn flush(&self) {
+        let file = self.file;
+        let flushed = tokio::task::spawn_blocking(|| file.sync_data()).await;
+        if let Ok(Err(error)) = flushed {
+            tracing::warn!(%error, "the database could not be flushed");
+            if !is_off(Protection::Distrust) {
+                let _ = self.broken.set(error.to_string());
+            }
+        }
     }
 }
 
@@ -220,15 +292,16 @@ mod tests {
     #[tokio::test]
     async fn a_connection_without_full_sync_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let database = |name| options(&folder.path().join(name)).create_if_missing(true);
+        let database =
+            |name| DatabaseFile { path: &folder.path().join(name), max_pages: None }.options().create_if_missing(true);
         let mut good = database("good.db").connect().await.expect("opens");
-        assert!(check_settings(&mut good).await.expect("answers").is_ok());
+        assert!(Settings::of(&mut good).await.expect("answers").check().is_ok());
         for options in [
-            database("sync.db").synchronous(SqliteSynchronous::Normal),
+            database("sync.db").pragma("synchronous", "NORMAL"),
             database("journal.db").journal_mode(SqliteJournalMode::Delete),
         ] {
             let mut bad = options.connect().await.expect("opens");
-            let verdict = check_settings(&mut bad).await.expect("answers");
+            let verdict = Settings::of(&mut bad).await.expect("answers").check();
             assert!(matches!(verdict, Err(OpenError::Unsafe { .. })), "{verdict:?}");
         }
     }
@@ -246,9 +319,8 @@ mod tests {
         let path = folder.path().join("test.db");
         let store = SqliteStore::open(&path, Duration::ZERO, Migrate::Run).await.expect("opens");
         store.checkpoints.abort();
-        let connection = options(&path).busy_timeout(WAIT_FOR_READERS).connect().await.expect("opens");
-        let (writer, broken) = (store.writer.clone(), Arc::clone(&store.broken));
-        let mut checkpoints = Checkpoints { connection, writer, broken };
+        let file = DatabaseFile { path: &path, max_pages: None };
+        let mut checkpoints = Checkpoints::open(&file, &store.alone, &store.broken).await.expect("opens");
         let fill = "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob(20000000))";
         sqlx::raw_sql(fill).execute(&store.writer).await.expect("writes");
 

@@ -62,13 +62,7 @@ impl Together {
         together
     }
 
-    /// Runs all of them; the first that fails is the last that is tried.
-    pub(super) async fn execute(self, connection: &mut SqliteConnection) -> Result<(), Error> {
-        let text = self.text();
-        sqlx::query_with(text, self.values.into_arguments()?).execute(connection).await.map(|_| ())
-    }
-
-    /// The same, with what they return.
+    /// Runs all of them and gives what they return; the first that fails is the last that is tried.
     pub(super) async fn fetch(self, connection: &mut SqliteConnection) -> Result<Vec<SqliteRow>, Error> {
         let text = self.text();
         sqlx::query_with(text, self.values.into_arguments()?).fetch_all(connection).await

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 use hookfast_webhook::{EventId, HandlerName};
 use sqlx::migrate::Migrator;
@@ -17,29 +16,14 @@ use uuid::Uuid;
 
 use super::SqliteStore;
 use super::moment::time;
-use super::open::{PAGE_BYTES, options};
-use super::record::{Job, bind_event, jobs_of};
-use super::rows::{ManyRows, id_list};
+use super::open::{DatabaseFile, PAGE_BYTES};
+use super::rows::id_list;
 use crate::{Migrate, NewJob, OpenError, Routed, SpoolConfig, SpoolStatus, Spooled, Store, StoreError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/spool");
 
 /// A spool of which less than this part is free counts as full, because the next event may not fit.
 const FULL_BELOW: u64 = 64;
-
-static INSERT_EVENTS: LazyLock<ManyRows> = LazyLock::new(|| {
-    ManyRows::new(
-        "INSERT OR ROLLBACK INTO events
-         (id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id, remote_address,
-          method, url, headers, body, object_id)
-         SELECT * FROM {rows}",
-        15,
-    )
-});
-
-static INSERT_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
-    ManyRows::new("INSERT OR ROLLBACK INTO jobs (event_id, handler, priority, ordering_key) SELECT * FROM {rows}", 4)
-});
 
 const SIZES: &str = "SELECT place, length(body) FROM events WHERE refused IS NULL ORDER BY place LIMIT ?";
 
@@ -67,9 +51,8 @@ impl Spool {
     pub async fn open(config: &SpoolConfig) -> Result<Self, OpenError> {
         let SpoolConfig { path, max_bytes } = config;
         let lock = lock(path)?;
-        let pages = max_bytes / u64::from(PAGE_BYTES);
-        let options = options(path).pragma("max_page_count", pages.to_string());
-        let file = SqliteStore::open_file(path, options, &MIGRATIONS, Migrate::Run).await?;
+        let file = DatabaseFile { path, max_pages: Some(max_bytes / u64::from(PAGE_BYTES)) };
+        let file = SqliteStore::open_file(&file, &MIGRATIONS, Migrate::Run).await?;
         let forgive = file.write(async |writer| {
             sqlx::query("UPDATE events SET refused = NULL WHERE refused IS NOT NULL").execute(writer).await.map(|_| ())
         });
@@ -86,14 +69,15 @@ impl Spool {
             database: format!("the spool {}", path.display()),
             problem: error.to_string(),
         };
-        let mut connection = options(path).read_only(true).connect().await.map_err(unreachable)?;
+        let options = DatabaseFile { path, max_pages: None }.options().read_only(true);
+        let mut connection = options.connect().await.map_err(unreachable)?;
         let row = sqlx::query(STATUS).fetch_one(&mut connection).await.map_err(unreachable)?;
         status_of(&row).map(Some).map_err(unreachable)
     }
 
     /// Adds events at the end: all or nothing, durable on return.
     pub async fn add(&self, events: &[Routed]) -> Result<(), StoreError> {
-        self.file.write(async |writer| insert(writer, events).await).await
+        self.file.record_with(|recorder| recorder.spool(events)).await
     }
 
     /// The oldest events that Postgres has not refused, at most so many and so many bytes, and at least one if there is one.
@@ -161,23 +145,6 @@ fn lock(path: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(error)) => Err(refuse(error.to_string())),
     }
-}
-
-async fn insert(writer: &mut SqliteConnection, events: &[Routed]) -> Result<(), sqlx::Error> {
-    let events: Vec<_> = events.iter().collect();
-    for part in crate::in_statements(&events) {
-        INSERT_EVENTS.execute(writer, part, |routed, values| bind_event(routed, values)).await?;
-    }
-    INSERT_JOBS
-        .execute(writer, &jobs_of(&events), |(event_id, job): &Job<'_>, values| {
-            values
-                .add(event_id.0)
-                .add(job.handler.as_str())
-                .add(job.priority.as_str())
-                .add(job.ordering_key.as_deref());
-        })
-        .await?;
-    Ok(())
 }
 
 async fn oldest(reader: &mut SqliteConnection, events: usize, bytes: u64) -> Result<Vec<Spooled>, sqlx::Error> {

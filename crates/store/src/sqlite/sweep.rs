@@ -14,14 +14,14 @@ use super::work::{job, ready};
 use crate::job::CRASHED;
 use crate::{Backlog, JobId, Ready, Sweep, Swept};
 
-/// The jobs of a handler that are due, in the order of the index. The states are written as there, or SQLite would not use it.
+/// The jobs of a handler that are due, in the order of the index.
 macro_rules! due {
     ($columns:literal) => {
         concat!(
             "SELECT ",
             $columns,
             " FROM jobs
-             WHERE handler = $2 AND due_at <= $1 AND state IN ('pending', 'processing', 'failed')
+             WHERE handler = $2 AND due_at <= $1 AND finished_at IS NULL
              ORDER BY due_at, event_id LIMIT $3"
         )
     };
@@ -105,7 +105,7 @@ pub(super) static WAITING: LazyLock<ManyRows> = LazyLock::new(|| {
                SELECT 1 FROM jobs AS earlier
                WHERE earlier.handler = jobs.handler AND earlier.ordering_key = jobs.ordering_key
                  AND earlier.event_id < jobs.event_id
-                 AND earlier.state IN ('pending', 'processing', 'failed', 'dead_letter')
+                 AND earlier.state <> 'succeeded' AND earlier.state <> 'resolved'
                  AND earlier.state <> 'dead_letter')",
         2,
     )
@@ -143,14 +143,14 @@ const LOOK_AGAIN: &str = "
 UPDATE jobs SET due_at = $1
 WHERE (event_id, handler) IN (
     SELECT event_id, handler FROM jobs
-    WHERE handler = $2 AND due_at > $1 AND state IN ('pending', 'processing', 'failed') AND state = 'pending'
+    WHERE handler = $2 AND due_at > $1 AND finished_at IS NULL AND state = 'pending'
     ORDER BY due_at LIMIT $3)
 ";
 
 /// Two parts, because each has an index of its own.
 const COUNT: &str = "
 SELECT handler, state, count(*) FROM (
-    SELECT * FROM (SELECT handler, state FROM jobs WHERE state IN ('pending', 'processing', 'failed') LIMIT $1)
+    SELECT * FROM (SELECT handler, state FROM jobs WHERE finished_at IS NULL LIMIT $1)
     UNION ALL
     SELECT * FROM (SELECT handler, state FROM jobs WHERE state = 'dead_letter' LIMIT $1)
 )
@@ -160,15 +160,15 @@ GROUP BY handler, state ORDER BY handler, state
 /// From handler to handler, because the index goes by them.
 const OLDEST_DUE_AND_REPLAYED: &str = "
 WITH RECURSIVE handlers (handler) AS (
-    SELECT min(handler) FROM jobs WHERE state IN ('pending', 'processing', 'failed')
+    SELECT min(handler) FROM jobs WHERE finished_at IS NULL
     UNION ALL
     SELECT (SELECT min(jobs.handler) FROM jobs
-            WHERE jobs.handler > handlers.handler AND state IN ('pending', 'processing', 'failed'))
+            WHERE jobs.handler > handlers.handler AND finished_at IS NULL)
     FROM handlers WHERE handler IS NOT NULL
 )
 SELECT (SELECT min((SELECT min(due_at) FROM jobs
                     WHERE jobs.handler = handlers.handler AND due_at <= $1
-                      AND state IN ('pending', 'processing', 'failed')))
+                      AND finished_at IS NULL))
         FROM handlers),
        (SELECT coalesce(sum(jobs), 0) FROM audit WHERE action = 'replay')
 ";

@@ -38,6 +38,7 @@ pub(crate) struct OtherTurn {
 #[derive(Debug)]
 pub(crate) struct Writing {
     transaction: Transaction<'static, Sqlite>,
+    _alone: OwnedMutexGuard<()>,
     _turn: OtherTurn,
 }
 
@@ -90,9 +91,13 @@ impl Drop for OtherTurn {
 
 impl Writing {
     /// The time that the transaction waited for the writer was not its own.
-    pub(super) fn new(transaction: Transaction<'static, Sqlite>, mut turn: OtherTurn) -> Self {
+    pub(super) fn new(
+        transaction: Transaction<'static, Sqlite>,
+        alone: OwnedMutexGuard<()>,
+        mut turn: OtherTurn,
+    ) -> Self {
         turn.began = Instant::now();
-        Self { transaction, _turn: turn }
+        Self { transaction, _alone: alone, _turn: turn }
     }
 
     pub(super) async fn commit(self) -> Result<(), sqlx::Error> {

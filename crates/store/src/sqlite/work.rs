@@ -56,7 +56,7 @@ pub(super) const CLAIM_IN_ORDER: &str = claim!(
                  SELECT 1 FROM jobs AS earlier
                  WHERE earlier.handler = $1 AND earlier.ordering_key = jobs.ordering_key
                    AND earlier.event_id < jobs.event_id
-                   AND earlier.state IN ('pending', 'processing', 'failed', 'dead_letter')
+                   AND earlier.state <> 'succeeded' AND earlier.state <> 'resolved'
                    AND (earlier.state <> 'dead_letter' OR $8))
                AND NOT EXISTS (
                  SELECT 1 FROM jobs AS held
@@ -133,7 +133,7 @@ pub(super) static BEHIND: LazyLock<ManyRows> = LazyLock::new(|| {
            AND jobs.event_id = (
                SELECT behind.event_id FROM jobs AS behind
                WHERE behind.handler = column2 AND behind.ordering_key = column3 AND behind.event_id > column1
-                 AND behind.state IN ('pending', 'processing', 'failed', 'dead_letter') AND behind.state = 'pending'
+                 AND behind.state <> 'succeeded' AND behind.state <> 'resolved' AND behind.state = 'pending'
                ORDER BY behind.event_id LIMIT 1)",
         3,
     )
