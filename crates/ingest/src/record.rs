@@ -31,6 +31,13 @@ pub(crate) struct BatchLimits {
     pub(crate) bytes: u64,
 }
 
+impl BatchLimits {
+    /// Whether so many are worth a commit beside another one.
+    fn are_worth_a_commit(self, events: usize) -> bool {
+        events >= self.events / WORTH_A_COMMIT
+    }
+}
+
 /// Beside another commit, one is worth it from this part of a full batch on.
 const WORTH_A_COMMIT: usize = 4;
 
@@ -41,6 +48,8 @@ const PATIENCE: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
     queue: mpsc::Sender<Submission>,
+    under_way: Arc<UnderWay>,
+    limits: BatchLimits,
 }
 
 /// What the committers need beside the queue.
@@ -93,7 +102,7 @@ impl Recorder {
             };
             tasks.spawn_on(committer.run(), runtime);
         }
-        Self { queue }
+        Self { queue, under_way, limits }
     }
 
     /// Records the events of one request. `Ok` means that they are durable.
@@ -108,6 +117,10 @@ impl Recorder {
             TrySendError::Full(_) => Rejection::Overloaded,
             TrySendError::Closed(_) => Rejection::NotRecorded,
         })?;
+        // One more is in the hands of whoever gathers them.
+        if self.limits.are_worth_a_commit(self.queue.max_capacity() - self.queue.capacity() + 1) {
+            self.under_way.news.notify_one();
+        }
         match timeout_at(deadline, answer).await {
             Err(_) => Err(Rejection::Late),
             Ok(Ok(Ok(recorded))) => Ok(recorded),
@@ -118,10 +131,12 @@ impl Recorder {
 }
 
 /// How many commits are under way.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct UnderWay {
     count: AtomicUsize,
-    ended: Notify,
+    /// That one has ended, or that enough wait for another. Only whoever gathers the next batch can be waiting for this, and
+    /// is not woken for each request.
+    news: Notify,
 }
 
 impl UnderWay {
@@ -135,8 +150,7 @@ impl UnderWay {
 
     fn end(&self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
-        // Only the committer that holds the queue can be waiting for this.
-        self.ended.notify_one();
+        self.news.notify_one();
     }
 }
 
@@ -194,26 +208,19 @@ impl Committer {
         let mut waiting = self.waiting.lock().await;
         let mut batch = Batch::new(waiting.recv().await?);
         let patience = Instant::now() + PATIENCE;
-        loop {
-            while batch.is_within(self.limits)
-                && let Ok(next) = waiting.try_recv()
-            {
-                batch.push(next);
-            }
-            if !self.under_way.any()
-                || batch.events >= self.limits.events / WORTH_A_COMMIT
-                || patience <= Instant::now()
-            {
-                break;
-            }
+        while self.under_way.any()
+            && !self.limits.are_worth_a_commit(batch.events + waiting.len())
+            && Instant::now() < patience
+        {
             tokio::select! {
-                next = waiting.recv() => match next {
-                    Some(next) => batch.push(next),
-                    None => break,
-                },
-                () = self.under_way.ended.notified() => {}
+                () = self.under_way.news.notified() => {}
                 () = sleep_until(patience) => {}
             }
+        }
+        while batch.is_within(self.limits)
+            && let Ok(next) = waiting.try_recv()
+        {
+            batch.push(next);
         }
         self.under_way.begin();
         Some(batch.submissions)
