@@ -15,8 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const AT_MOST: Duration = Duration::from_secs(300);
 
 // All three read the first entry of an index. A search without an order would go through all rows that are finished.
-const UNFINISHED_ON_POSTGRES: &str =
-    "SELECT EXISTS (SELECT 1 FROM (SELECT FROM jobs WHERE finished_at IS NULL ORDER BY handler, due_at LIMIT 1) AS job)";
+const UNFINISHED_ON_POSTGRES: &str = "SELECT EXISTS (SELECT 1 FROM (SELECT FROM jobs WHERE finished_at IS NULL ORDER BY handler, due_at LIMIT 1) AS job)";
 const UNFINISHED_ON_SQLITE: &str = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE finished_at IS NULL)";
 const UNFINISHED_OF_GRAPHILE: &str =
     "SELECT EXISTS (SELECT 1 FROM (SELECT FROM graphile_worker._private_jobs ORDER BY id LIMIT 1) AS job)";

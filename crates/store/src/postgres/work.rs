@@ -14,25 +14,20 @@ use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Se
 /// A claim, with `$order` for what else must be so before it is a job's turn.
 ///
 /// It waits for a job that another claim or the sweeper holds at this moment, which is short: passed over, a job that stays
-/// pending would lose the hint that led here, while the sweeper's own is refused because that hint still waits.
+/// pending would lose the hint that led here, while the sweeper's own is refused because that hint still waits. Two
+/// claims of the same jobs go through them in the order of the index or of the table; should they wait for each other all the
+/// same, Postgres ends one of them, and its hints come again.
 macro_rules! claim {
     ($order:literal) => {
         concat!(
             "
-WITH ready AS (
-    SELECT event_id, handler FROM jobs
-    WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending'
-        AND crashes < $6",
-            $order,
-            "
-    ORDER BY event_id
-    FOR UPDATE
-), claimed AS (
+WITH claimed AS (
     UPDATE jobs SET state = 'processing', attempts = attempts + 1, token = $3, worker = $4,
         claimed_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => $5)
-    FROM ready
-    WHERE jobs.event_id = ready.event_id AND jobs.handler = ready.handler
-    RETURNING jobs.event_id, jobs.attempts, jobs.crashes, jobs.priority
+    WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending' AND crashes < $6",
+            $order,
+            "
+    RETURNING event_id, attempts, crashes, priority
 )
 SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, url, headers, body
 FROM claimed JOIN events ON events.id = claimed.event_id
@@ -48,7 +43,7 @@ const CLAIM: &str = claim!("");
 /// visible late. Two questions, because each has its index, and a key may have a long backlog.
 const CLAIM_IN_ORDER: &str = claim!(
     "
-        AND (ordering_key IS NULL
+        AND (jobs.ordering_key IS NULL
             OR NOT EXISTS (
                     SELECT FROM jobs AS earlier
                     WHERE earlier.handler = jobs.handler AND earlier.ordering_key = jobs.ordering_key
