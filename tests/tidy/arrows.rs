@@ -3,14 +3,15 @@
 use crate::manifests::packages;
 
 /// Who keeps a dependency away from all others.
-const KEEPERS: [(&str, &[&str]); 3] = [
+const KEEPERS: [(&str, &[&str]); 4] = [
     ("sqlx", &["crates/store"]),
+    ("rusqlite", &["crates/store"]),
     ("axum", &["crates/admin", "crates/ingest", "examples/axum"]),
     ("async-nats", &["crates/queue"]),
 ];
 
 /// What does I/O, so that pure code has no use for it.
-const IO: [&str; 5] = ["tokio", "sqlx", "hyper", "axum", "reqwest"];
+const IO: [&str; 6] = ["tokio", "sqlx", "rusqlite", "hyper", "axum", "reqwest"];
 
 /// Which packages of ours a package may know; `None` is all but the tests.
 fn may_know(folder: &str) -> Result<Option<&'static [&'static str]>, String> {

@@ -138,6 +138,8 @@ impl PrivateNats {
     fn launch(&mut self) -> bool {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut server = Command::new(self.version.program())
+            // One whose folder is taken away under it may write beside itself.
+            .current_dir(self.log_path().parent().expect("it is in a folder"))
             .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream"])
             .args(["--http_port", &self.monitor_port.to_string(), "--store_dir"])
             .arg(&self.data)
