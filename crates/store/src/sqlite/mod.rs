@@ -16,6 +16,7 @@ mod work;
 mod writes;
 
 use std::fmt::Display;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +55,9 @@ pub(crate) struct SqliteStore {
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
     broken: Arc<OnceLock<String>>,
     dispatch_grace: Duration,
+    /// For flushing it. It must be closed last: with it, the process gives up all its locks on the database, those of the
+    /// connections included, and another process could take the WAL for its own.
+    _file: Arc<File>,
 }
 
 #[async_trait]

@@ -103,9 +103,16 @@ impl SqliteStore {
         let recorder = Mutex::new(Some(Recorder::open(file)?));
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(file.options().read_only(true));
         let (alone, broken) = (Arc::default(), Arc::new(OnceLock::new()));
-        let checkpoints = tokio::spawn(Checkpoints::open(file, &alone, &broken).await?.run());
+        let opened = Arc::new(File::open(file.path).map_err(|error| file.unreachable(&error))?);
+        let checkpoints = Checkpoints {
+            connection: file.options().busy_timeout(WAIT_FOR_READERS).connect().await.map_err(unreachable)?,
+            file: Arc::clone(&opened),
+            alone: Arc::clone(&alone),
+            broken: Arc::clone(&broken),
+        };
+        let checkpoints = tokio::spawn(checkpoints.run());
         let (turns, dispatch_grace) = (Turns::new(), Duration::ZERO);
-        Ok(Self { recorder, writer, alone, turns, readers, checkpoints, broken, dispatch_grace })
+        Ok(Self { recorder, writer, alone, turns, readers, checkpoints, broken, dispatch_grace, _file: opened })
     }
 }
 
@@ -207,29 +214,12 @@ async fn check_tables(
 /// which is kept, because writing over a file is faster than making it longer.
 struct Checkpoints {
     connection: SqliteConnection,
-    /// The database file. It is never closed: with it, the process would lose the locks of its connections to the same file,
-    /// and another process could take the WAL for its own.
-    file: &'static File,
+    file: Arc<File>,
     alone: Arc<tokio::sync::Mutex<()>>,
     broken: Arc<OnceLock<String>>,
 }
 
 impl Checkpoints {
-    async fn open(
-        database: &DatabaseFile<'_>,
-        alone: &Arc<tokio::sync::Mutex<()>>,
-        broken: &Arc<OnceLock<String>>,
-    ) -> Result<Self, OpenError> {
-        let connection = database.options().busy_timeout(WAIT_FOR_READERS).connect().await;
-        let file = File::open(database.path).map_err(|error| database.unreachable(&error))?;
-        Ok(Self {
-            connection: connection.map_err(|error| database.unreachable(&error))?,
-            file: Box::leak(Box::new(file)),
-            alone: Arc::clone(alone),
-            broken: Arc::clone(broken),
-        })
-    }
-
     async fn run(mut self) {
         let mut timer = tokio::time::interval(CHECKPOINT_EVERY);
         loop {
@@ -264,8 +254,8 @@ impl Checkpoints {
     }
 
     async fn flush(&self) {
-        let file = self.file;
-        let flushed = tokio::task::spawn_blocking(|| file.sync_data()).await;
+        let file = Arc::clone(&self.file);
+        let flushed = tokio::task::spawn_blocking(move || file.sync_data()).await;
         if let Ok(Err(error)) = flushed {
             tracing::warn!(%error, "the database could not be flushed");
             if !is_off(Protection::Distrust) {
@@ -319,8 +309,13 @@ mod tests {
         let path = folder.path().join("test.db");
         let store = SqliteStore::open(&path, Duration::ZERO, Migrate::Run).await.expect("opens");
         store.checkpoints.abort();
-        let file = DatabaseFile { path: &path, max_pages: None };
-        let mut checkpoints = Checkpoints::open(&file, &store.alone, &store.broken).await.expect("opens");
+        let options = DatabaseFile { path: &path, max_pages: None }.options();
+        let mut checkpoints = Checkpoints {
+            connection: options.busy_timeout(WAIT_FOR_READERS).connect().await.expect("opens"),
+            file: Arc::new(File::open(&path).expect("it is there")),
+            alone: Arc::clone(&store.alone),
+            broken: Arc::clone(&store.broken),
+        };
         let fill = "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob(20000000))";
         sqlx::raw_sql(fill).execute(&store.writer).await.expect("writes");
 
