@@ -91,7 +91,7 @@ pub(crate) struct Options {
     /// Jobs that each set-up has to do in each round of `process`; SQLite a quarter of them
     #[arg(long, default_value_t = 20_000, default_value_if("quick", "true", "1000"), value_parser = at_least_one)]
     pub(crate) jobs: usize,
-    /// How many events are stored in the largest database of `stored`: 10000000 takes half an hour more, and 15 GB of disk
+    /// How many events are stored in the largest database of `stored`: 10000000 takes some minutes more, and 15 GB of disk
     #[arg(long, default_value_t = 1_000_000, default_value_if("quick", "true", "10000"))]
     pub(crate) stored: u64,
     /// `ingest` and `process`: measure only the set-up of this name, and what it is compared with
