@@ -41,7 +41,7 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
         )
         .await;
     let error = database.try_open(Migrate::Never).await.err().expect("it lacks migrations");
-    assert!(matches!(error, OpenError::NotMigrated { missing: 6, .. }), "{error}");
+    assert!(matches!(error, OpenError::NotMigrated { missing: 7, .. }), "{error}");
 
     let store = database.open().await;
     let id = job_of(EventId(uuid!("01890000-0000-7000-8000-000000000001")), "ledger");
@@ -51,6 +51,17 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
     settle(&store, &claimed, Outcome::Succeeded).await;
     let done = job(&store, &id).await;
     assert_eq!((done.state.as_str(), done.priority.as_str()), ("succeeded", "normal"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_compresses_bodies_with_lz4_if_it_can() {
+    let database = Database::postgres();
+    make_first_version(&database).await;
+    database.open().await;
+    let can = "SELECT count(*) FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)";
+    let does = "SELECT count(*) FROM pg_attribute
+                WHERE attrelid = 'events'::regclass AND attname = 'body' AND attcompression = 'l'";
+    assert_eq!(database.number(does).await, database.number(can).await);
 }
 
 on_both! {
