@@ -29,6 +29,21 @@ fn sqlite_is_migrated_without_a_word_because_nobody_shares_it() {
     assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
 }
 
+/// Whoever waits for it is told why.
+#[test]
+fn an_upgrade_is_announced() {
+    for database in [Database::Sqlite, Database::Postgres] {
+        let gateway = setup(database).start();
+        let migrate = || gateway.command(&["migrate"]);
+        let announcement = "1 of its migrations is missing. With many events an upgrade can take minutes";
+        assert!(!migrate().errors.contains(announcement), "nothing is missing");
+        gateway.sql("DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)");
+        let ended = migrate();
+        assert_eq!((ended.code, ended.output.as_str()), (0, "The tables are up to date.\n"), "{}", ended.errors);
+        assert!(ended.errors.contains(announcement), "{}", ended.errors);
+    }
+}
+
 #[test]
 fn a_postgres_that_may_lose_commits_is_refused() {
     for (setting, sentence) in [

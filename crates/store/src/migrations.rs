@@ -15,6 +15,17 @@ pub(crate) struct Applied {
 /// What migrations a database has had, the same on both kinds.
 pub(crate) const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version";
 
+/// Says that a database is upgraded: one that is full keeps whoever waits for it waiting. A new one is none to speak of.
+pub(crate) fn announce(migrator: &Migrator, applied: &[Applied], database: &str) {
+    let missing = migrator.iter().count().saturating_sub(applied.len());
+    if missing > 0 && !applied.is_empty() {
+        let are = if missing == 1 { "is" } else { "are" };
+        tracing::info!(
+            "upgrading {database}: {missing} of its migrations {are} missing. With many events an upgrade can take minutes"
+        );
+    }
+}
+
 /// Fails unless `applied` are exactly the migrations of this program.
 pub(crate) fn compare(migrator: &Migrator, applied: &[Applied], database: &str) -> Result<(), OpenError> {
     let other = |problem: String| OpenError::OtherTables { database: database.into(), problem };

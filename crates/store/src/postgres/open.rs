@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, compare};
+use crate::migrations::{APPLIED, announce, compare};
 use crate::{Config, Migrate, OpenError, is_outage};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
@@ -29,6 +29,8 @@ impl PostgresStore {
         if migrate == Migrate::Run {
             // On a connection of its own, because a migration may take longer than any batch.
             let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
+            let applied: Vec<_> = sqlx::query_as(APPLIED).fetch_all(&mut connection).await.unwrap_or_default();
+            announce(&MIGRATIONS, &applied, &database);
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
             MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(|error| other(error.to_string()))?;
         }

@@ -16,7 +16,7 @@ use super::record::Recorder;
 use super::turns::Turns;
 use super::{SqliteStore, judge};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, compare};
+use crate::migrations::{APPLIED, announce, compare};
 use crate::{Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -205,6 +205,8 @@ async fn check_tables(
     migrate: Migrate,
 ) -> Result<(), OpenError> {
     if migrate != Migrate::Never {
+        let applied: Vec<_> = sqlx::query_as(APPLIED).fetch_all(&mut *writer).await.unwrap_or_default();
+        announce(migrations, &applied, &name(path));
         let other = |problem: String| OpenError::OtherTables { database: name(path), problem };
         migrations.run(&mut *writer).await.map_err(|error| other(error.to_string()))?;
     }
