@@ -15,7 +15,7 @@ pub(crate) struct Applied {
 /// What migrations a database has had, the same on both kinds.
 pub(crate) const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version";
 
-/// Says that a database is upgraded: one that is full keeps whoever waits for it waiting. A new one is none to speak of.
+/// Says that a database is upgraded: with much in it, that takes a while. A new one has nothing to upgrade.
 pub(crate) fn announce(migrator: &Migrator, applied: &[Applied], database: &str) {
     let missing = migrator.iter().count().saturating_sub(applied.len());
     if missing > 0 && !applied.is_empty() {
