@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    BegunEffect, Claim, Claimed, EffectError, EffectKey, EffectKind, EffectTransaction, Outcome, Store, StoreError,
-    Token, Value,
+    BegunEffect, Claim, Claimed, EffectError, EffectKey, EffectKind, EffectTransaction, Outcome, Renewed, Store,
+    StoreError, Token, Value,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -254,7 +254,7 @@ async fn values_of_every_kind_go_in_and_come_out(database: Database) {
     assert_eq!(transaction.execute(rename, vec!["acct_2".into()]).await.unwrap(), 1, "after a null, too");
     let body = "SELECT body FROM events WHERE dedupe_key = $1";
     let bytes = transaction.fetch(body, vec![claimed.event.dedupe_key.as_str().into()]).await.unwrap();
-    assert_eq!(bytes, Some(Value::Bytes(claimed.event.body.to_vec())));
+    assert_eq!(bytes, Some(Value::Bytes(claimed.event.body.as_deref().unwrap().to_vec())));
     assert_eq!(transaction.fetch("SELECT $1 * 2", vec![1.25.into()]).await.unwrap(), Some(Value::Real(2.5)));
 }
 
@@ -300,7 +300,7 @@ async fn on_sqlite_a_transaction_that_undid_itself_is_not_taken_for_done() {
     let mut begun = begin(&store, &claimed).await;
     post(&mut begun.transaction).await;
     begun.transaction.commit(&effect(&claimed, "post"), None).await.unwrap();
-    assert_eq!(store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await.unwrap(), []);
+    assert_eq!(store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await.unwrap(), Renewed::default());
 }
 
 /// A disk that takes no more writes is an I/O error that anybody can make.
