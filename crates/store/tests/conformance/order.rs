@@ -2,6 +2,7 @@
 
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookfast_store::DeadLetters::{Block, StepOver};
 use hookfast_store::{Act, Audit, DeadLetters, NewJob, Outcome, Ready, Resolution, Routed, Step, Store, Sweep};
@@ -196,6 +197,43 @@ async fn ordered_claims_at_the_same_time_never_run_two_of_a_key(database: Databa
         let in_time: Vec<_> = done.iter().map(|(job, _)| job).filter(|job| of_key.contains(job)).collect();
         assert_eq!(in_time, of_key, "each once, and in order");
     }
+}
+
+/// How many rows of jobs Postgres has read. It says so for certain when all connections have ended.
+async fn rows_read(database: &Database) -> i64 {
+    let connections = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    while database.number(connections).await > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let read = "SELECT (coalesce(sum(idx_tup_read), 0) + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'jobs'))::bigint
+                FROM pg_stat_user_indexes WHERE relname = 'jobs'";
+    database.number(read).await
+}
+
+/// SQLite's side of this is among the store's unit tests, which can count its steps.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres_many_dead_letters_of_a_key_cost_nothing() {
+    let database = Database::postgres();
+    let store = database.open().await;
+    let jobs = record_keyed(&store, &vec![Some("a"); 2001]).await;
+    let bury = "UPDATE jobs SET state = 'dead_letter', reason = 'refused', finished_at = now()
+                WHERE event_id <> (SELECT event_id FROM jobs ORDER BY event_id DESC LIMIT 1)";
+    database.execute("", bury).await;
+    database.let_time_pass().await;
+    // What the update left behind would be read, too.
+    database.execute("", "VACUUM ANALYZE jobs").await;
+    store.close().await;
+
+    let before = rows_read(&database).await;
+    let store = database.open().await;
+    assert_eq!(turns(&store, Block).await, [(jobs[2000].event, false)]);
+    assert_eq!(ids(&claim_in_order(&store, &jobs[2000..], Block).await), []);
+    assert_eq!(turns(&store, StepOver).await, [(jobs[2000].event, true)]);
+    assert_eq!(ids(&claim_in_order(&store, &jobs[2000..], StepOver).await), jobs[2000..]);
+    store.close().await;
+    let read = rows_read(&database).await - before;
+    assert!((1..100).contains(&read), "{read} rows were read");
 }
 
 on_both! {
