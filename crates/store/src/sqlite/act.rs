@@ -16,8 +16,8 @@ pub(super) static REPLAY: LazyLock<ManyRows> = LazyLock::new(|| {
         "INSERT INTO jobs (event_id, handler, due_at, priority, ordering_key)
          SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM events WHERE id = column1)
          ON CONFLICT (event_id, handler) DO UPDATE
-         SET state = 'pending', attempts = 0, crashes = 0, due_at = excluded.due_at, token = NULL, worker = NULL,
-             claimed_at = NULL, reason = NULL, finished_at = NULL
+         SET state = 'pending', attempts = 0, crashes = 0, interruptions = 0, due_at = excluded.due_at, token = NULL,
+             worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL
          WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
          RETURNING event_id, handler",
         5,
