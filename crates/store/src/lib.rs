@@ -34,7 +34,7 @@ pub use job::{
 };
 pub use open::{Config, Migrate, StoreUrl, open};
 pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
-pub use spool::{Behind, LateStore, SpoolConfig, SpoolStatus, Spooled};
+pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
 pub use sqlx;

@@ -31,8 +31,8 @@ use connections::Connections;
 use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled,
-    Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    EventSummary, Filter, Found, JobId, JobSummary, NotTaken, Operate, Record, Recorded, Routed, Settled, Settlement,
+    Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -70,8 +70,16 @@ impl Record for PostgresStore {
 
 #[async_trait]
 impl Behind for PostgresStore {
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
-        on(&self.pool, async |connection| drain::record(connection, events, self.dispatch_grace).await).await
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
+        let mut lent = Lent::new(self.pool.acquire().await.map_err(|error| judge(&error))?);
+        let record = drain::record(lent.connection(), events, self.dispatch_grace, within);
+        let recorded = timeout(within, record).await.map_err(|_| drain::too_slow(within))?;
+        lent.give_back();
+        recorded.map_err(|error| drain::not_taken(&error))
+    }
+
+    async fn takes_events(&self) -> Result<(), StoreError> {
+        on(&self.pool, async |connection| drain::try_out(connection, self.dispatch_grace).await).await
     }
 
     async fn reach(&self) -> Result<(), StoreError> {

@@ -43,6 +43,9 @@ pub(super) const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for another process that writes, an operator's command say.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The pages (2 MiB) by which a file with a limit may outgrow it, for everything but recording.
+const RESERVED_PAGES: u64 = 256;
+
 /// A file, and how its connections are set up.
 #[derive(Clone, Copy)]
 pub(super) struct DatabaseFile<'a> {
@@ -78,6 +81,11 @@ impl DatabaseFile<'_> {
         self.pragmas().into_iter().fold(options, |options, (name, value)| options.pragma(name, value))
     }
 
+    /// What takes events out of a full file, or notes something about them, may need a few pages more.
+    fn for_others(&self) -> Self {
+        Self { max_pages: self.max_pages.map(|pages| pages + RESERVED_PAGES), ..*self }
+    }
+
     pub(super) fn unreachable(&self, error: &impl Display) -> OpenError {
         OpenError::Unreachable { database: name(self.path), problem: error.to_string() }
     }
@@ -97,7 +105,7 @@ impl SqliteStore {
     ) -> Result<Self, OpenError> {
         let unreachable = |error: sqlx::Error| file.unreachable(&error);
         create_private(file.path)?;
-        let writer = writer(file.options()).await.map_err(unreachable)?;
+        let writer = writer(file.for_others().options()).await.map_err(unreachable)?;
         let mut connection = writer.acquire().await.map_err(unreachable)?;
         Settings::of(&mut connection).await.map_err(unreachable)?.check()?;
         check_tables(&mut connection, file.path, migrations, migrate).await?;
