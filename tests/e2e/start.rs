@@ -1,17 +1,20 @@
 //! Starting, and the reasons not to.
 
+use std::fs::{self, File};
 use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
 
-use hookfast_harness::{Database, PrivatePostgres, sample};
+use hookfast_harness::{Database, Hold, PrivatePostgres, Signal, eventually, fresh_database, sample, signal};
 
-use crate::setup;
+use crate::{BINARY, setup};
 
 #[test]
 fn postgres_is_migrated_only_when_asked() {
     let setup = setup(Database::Postgres).without_migrate();
     let ended = setup.start_in_vain();
     assert_eq!(ended.code, 1, "{}", ended.errors);
-    let all = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres")).unwrap().count();
+    let all = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres")).unwrap().count();
     let sentence = format!("lacks {all} of {all} migrations. Run `hookfast migrate`");
     assert!(ended.errors.contains(&sentence), "{}", ended.errors);
 
@@ -63,6 +66,53 @@ fn a_postgres_that_is_not_there_is_named_without_its_password() {
     assert_eq!(ended.code, 5, "{}", ended.errors);
     let sentence = "error: cannot reach the Postgres database `events` at 127.0.0.1:1: ";
     assert!(ended.errors.contains(sentence) && !ended.errors.contains("canary"), "{}", ended.errors);
+}
+
+#[test]
+fn a_second_gateway_on_one_sqlite_file_is_refused_and_commands_are_not() {
+    let mut gateway = setup(Database::Sqlite).start();
+    let lock = gateway.folder().join("hookfast.db.lock");
+    assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let url = gateway.store_url().to_owned();
+    let second = || setup(Database::Sqlite).store(&url).start_in_vain();
+    let refused = second();
+    assert_eq!(refused.code, 1, "{}", refused.errors);
+    let sentence = format!("another process is using it, which holds {}. SQLite is for one gateway", lock.display());
+    assert!(refused.errors.contains(&sentence), "{}", refused.errors);
+    for arguments in [&["events", "list"][..], &["dead-letters", "list"], &["migrate"]] {
+        assert_eq!(gateway.command(arguments).code, 0, "{arguments:?}");
+    }
+    gateway.signal(Signal::Kill);
+    gateway.wait();
+
+    let elsewhere = gateway.folder().join("elsewhere");
+    fs::write(&elsewhere, "precious").unwrap();
+    fs::remove_file(&lock).unwrap();
+    symlink(&elsewhere, &lock).unwrap();
+    assert!(second().errors.contains("cannot be created"), "a link may be another user's");
+    fs::remove_file(&lock).unwrap();
+    let _gateway = gateway.restart();
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
+}
+
+#[test]
+fn a_signal_is_heard_while_the_start_waits_for_a_lock() {
+    let url = fresh_database();
+    let setup = setup(Database::Postgres).store(&url);
+    assert_eq!(setup.command(&["migrate"]).code, 0);
+    let _hold = Hold::with(&url, "BEGIN; LOCK TABLE _sqlx_migrations;");
+    let log = setup.folder().join("log");
+    let mut gateway = Command::new(BINARY)
+        .args(["serve", "--migrate"])
+        .current_dir(setup.folder())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    eventually("the log says what is waited for", || {
+        fs::read_to_string(&log).unwrap().contains("still waiting for the store")
+    });
+    signal(&gateway, Signal::Term);
+    assert_eq!(gateway.wait().unwrap().code(), Some(0));
 }
 
 #[test]

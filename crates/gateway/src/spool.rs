@@ -1,6 +1,6 @@
 //! `hookfast spool`
 
-use hookfast_store::{SetAside, Spool, SpoolStatus};
+use hookfast_store::{SetAside, Spool, SpoolStatus, StoreUrl};
 use serde_json::{Value, json};
 
 use crate::Config;
@@ -13,7 +13,11 @@ const SHOWN: usize = 20;
 /// Says how many events wait in the spool, and since when.
 pub(crate) async fn show(config: Config, as_json: bool) -> Result<(), Exit> {
     let Some(spool) = config.spool else {
-        return Err(Exit::NotFound("there is no spool: it stands before Postgres, unless `spool = false`".into()));
+        let why = match config.store.url {
+            StoreUrl::Sqlite(_) => "a spool stands before Postgres, and the store is SQLite, which needs none",
+            StoreUrl::Postgres(_) => "the configuration has `spool = false` in `[store]`",
+        };
+        return Err(Exit::NotFound(format!("there is no spool: {why}")));
     };
     let path = spool.file.path;
     let empty = SpoolStatus { events: 0, refused: 0, oldest: None, bytes: 0 };

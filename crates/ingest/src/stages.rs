@@ -15,7 +15,7 @@ use tracing::Level;
 
 use crate::answer::{self, HttpResponse, Rejection};
 use crate::body::{self, BodyDeadlines, MemoryShare};
-use crate::health::Ready;
+use crate::health::{Ready, may_see_details};
 use crate::limit::check_host;
 use crate::path::{Target, target};
 use crate::route::route;
@@ -58,7 +58,7 @@ impl Ingest {
         let outcome = match self.find(&table, &head) {
             Ok(Found::Source(source)) => self.webhook(&table, &source, &caller, head, body).await,
             Ok(Found::Live) => return plain("live\n"),
-            Ok(Found::Ready) => return self.ready(&caller).await,
+            Ok(Found::Ready) => return self.ready(&caller, head.uri.query()).await,
             Err(rejection) => {
                 let Caller { request_id, address, trace_id, .. } = &caller;
                 let path: String = head.uri.path().chars().take(100).flat_map(char::escape_debug).collect();
@@ -89,8 +89,14 @@ impl Ingest {
         }
     }
 
-    async fn ready(&self, caller: &Caller) -> HttpResponse {
-        match self.readiness.check().await {
+    async fn ready(&self, caller: &Caller, query: Option<&str>) -> HttpResponse {
+        let verdict = self.readiness.check().await;
+        if query == Some("verbose") && may_see_details(caller.address) {
+            let mut response = Response::new(Full::from(self.readiness.report(verdict).await));
+            *response.status_mut() = if verdict.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return response;
+        }
+        match verdict {
             Ok(Ready::Yes) => plain("ready\n"),
             Ok(Ready::Degraded(why)) => Response::new(Full::from(format!("degraded: {why}\n"))),
             Err(problem) => answer::problem(StatusCode::SERVICE_UNAVAILABLE, problem, caller.request_id),

@@ -10,7 +10,7 @@ use sqlx::{Connection, Error};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{BATCH_TIMEOUT, judge};
+use super::{BATCH_TIMEOUT, judge, say};
 use crate::{NotTaken, Recorded, Spooled, StoreError};
 
 /// In one order, as whoever records does, or they would wait for each other.
@@ -111,7 +111,7 @@ pub(super) fn not_taken(error: &Error) -> NotTaken {
     // Cancelled, which a time limit does; the limit for idle sessions; out of memory; internal errors, such as a value that
     // is too long for Postgres' own buffers.
     if matches!(code.as_ref(), "57014" | "25P03" | "53200") || code.starts_with("XX") {
-        return NotTaken::TooMuch(error.to_string());
+        return NotTaken::TooMuch(say(error));
     }
     match judge(error) {
         StoreError::Rejected(problem) => NotTaken::Refused(problem),

@@ -211,9 +211,18 @@ fn too_slow() -> StoreError {
     StoreError::Unavailable(format!("no answer within {} s", BATCH_TIMEOUT.as_secs()))
 }
 
+/// An error in words for people: without the line of the server's own source, which the driver adds.
+fn say(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::PoolTimedOut => "no connection could be made, or was free, in time".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// The first two characters of a code are its class.
 fn judge(error: &sqlx::Error) -> StoreError {
-    let problem = error.to_string();
+    let problem = say(error);
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref().map(|code| &code[..2.min(code.len())]) {
         // Data exception, constraint violation, raised by a trigger, limit exceeded: it is about these rows.

@@ -4,9 +4,8 @@
 //! may drain it is one process: a lock beside the file says so.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hookfast_webhook::{EventId, HandlerName};
@@ -16,8 +15,9 @@ use sqlx::{ConnectOptions, Row};
 use uuid::Uuid;
 
 use super::SqliteStore;
+use super::lock::{Words, lock};
 use super::moment::time;
-use super::open::{DatabaseFile, PAGE_BYTES};
+use super::open::{Content, DatabaseFile, PAGE_BYTES};
 use super::rows::id_list;
 use crate::{Migrate, NewJob, OpenError, Routed, SetAside, SpoolConfig, SpoolStatus, Spooled, Store, StoreError};
 
@@ -61,8 +61,8 @@ impl Spool {
     /// Opens the file, or makes it. What Postgres did not take has another chance.
     pub async fn open(config: &SpoolConfig) -> Result<Self, OpenError> {
         let SpoolConfig { path, max_bytes } = config;
-        let lock = lock(path)?;
-        let file = DatabaseFile { path, max_pages: Some(max_bytes / u64::from(PAGE_BYTES)) };
+        let lock = lock(path, &LOCK)?;
+        let file = DatabaseFile { content: Content::Spool, path, max_pages: Some(max_bytes / u64::from(PAGE_BYTES)) };
         let file = SqliteStore::open_file(&file, &MIGRATIONS, Migrate::Run).await?;
         Ok(Self { file, max_bytes: *max_bytes, aside: Mutex::default(), _lock: lock })
     }
@@ -73,11 +73,9 @@ impl Spool {
         if !path.exists() {
             return Ok(None);
         }
-        let unreachable = |error: sqlx::Error| OpenError::Unreachable {
-            database: format!("the spool {}", path.display()),
-            problem: error.to_string(),
-        };
-        let options = DatabaseFile { path, max_pages: None }.options().read_only(true);
+        let file = DatabaseFile { content: Content::Spool, path, max_pages: None };
+        let unreachable = |error: sqlx::Error| file.unreachable(&error);
+        let options = file.options().read_only(true);
         let mut connection = options.connect().await.map_err(unreachable)?;
         let row = sqlx::query(STATUS).fetch_one(&mut connection).await.map_err(unreachable)?;
         let status = status_of(&row).map_err(unreachable)?;
@@ -166,26 +164,11 @@ impl Spool {
     }
 }
 
-/// The lock stands in a file of its own: SQLite loses its locks when anybody in the process closes the database file.
-fn lock(path: &Path) -> Result<File, OpenError> {
-    let beside = PathBuf::from(format!("{}.lock", path.display()));
-    let refuse = |problem: String| OpenError::File(format!("the spool {}: {problem}", path.display()));
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&beside);
-    let file = file.map_err(|error| {
-        refuse(format!(
-            "{} cannot be created: {error}. Name a file in a folder that stays, with `spool` in `[store]`, or have none \
-             with `spool = false`",
-            beside.display()
-        ))
-    })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(refuse("another process is using it. Give each gateway a spool of its own".into()))
-        }
-        Err(TryLockError::Error(error)) => Err(refuse(error.to_string())),
-    }
-}
+const LOCK: Words = Words {
+    what: "the spool",
+    taken: "Give each gateway a spool of its own",
+    impossible: "Name a file in a folder that stays, with `spool` in `[store]`, or have none with `spool = false`",
+};
 
 async fn oldest(
     reader: &mut SqliteConnection,
