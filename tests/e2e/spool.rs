@@ -210,5 +210,19 @@ fn without_a_folder_that_can_be_written_to_it_refuses_to_start() {
     assert_eq!(ended.code, 1);
     assert!(ended.errors.contains("or have none with `spool = false`"), "{}", ended.errors);
     let ended = setup(Database::Sqlite).command(&["spool"]);
-    assert_eq!((ended.code, ended.errors.contains("there is no spool")), (3, true), "SQLite has none");
+    assert_eq!((ended.code, ended.errors.contains("the store is SQLite")), (3, true), "{}", ended.errors);
+    let ended = spooled(&postgres).spool("spool = false").command(&["spool"]);
+    assert_eq!((ended.code, ended.errors.contains("`spool = false`")), (3, true), "{}", ended.errors);
+}
+
+#[test]
+fn a_damaged_spool_is_named_with_what_to_do() {
+    let postgres = PrivatePostgres::start(&[]);
+    let setup = spooled(&postgres);
+    std::fs::write(setup.folder().join("hookfast-spool.db"), "garbage ".repeat(2000)).unwrap();
+    for ended in [setup.start_in_vain(), setup.command(&["spool"])] {
+        assert_eq!(ended.code, 1, "{}", ended.errors);
+        assert!(ended.errors.contains("the spool hookfast-spool.db is damaged"), "{}", ended.errors);
+        assert!(ended.errors.contains("`spool = false`"), "{}", ended.errors);
+    }
 }

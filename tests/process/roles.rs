@@ -61,6 +61,14 @@ fn it_receives_and_ends_while_the_tables_of_a_handler_wait_for_a_lock() {
     eventually("it is done", || count(&gateway, "jobs WHERE state = 'succeeded'") == 1);
 }
 
+#[test]
+fn a_queue_that_is_away_at_the_start_is_said_to_be() {
+    let nats = PrivateNats::absent(NatsVersion::Current);
+    let gateway = setup(On::Postgres, Some(&nats)).handlers("").start();
+    eventually("it says so", || gateway.printed().contains("The queue is not reached yet"));
+    send(&mut gateway.client(), "evt_1", "{}");
+}
+
 fn count(gateway: &Gateway, what: &str) -> usize {
     gateway.query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
 }

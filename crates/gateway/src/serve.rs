@@ -267,7 +267,7 @@ impl Prepared {
                 let (gateway, begun) = begun?;
                 gateway.run(begun, signals).await
             }
-            name = signals.to_end() => {
+            name = signals.asked_to_end() => {
                 tracing::info!(signal = name, "ended before the start was over; nothing was accepted");
                 Ok(())
             }
@@ -585,7 +585,7 @@ impl Signals {
     }
 
     /// Waits for a signal to end.
-    async fn to_end(&mut self) -> &'static str {
+    async fn asked_to_end(&mut self) -> &'static str {
         loop {
             match self.next().await {
                 "SIGHUP" => {}

@@ -46,6 +46,9 @@ pub trait Record: Send + Sync {
     /// nothing, durable on return. Says for each event which it was.
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError>;
 
+    /// The event that has this key, which is the first of all that came with it.
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError>;
+
     /// How many calls of [`Record::record`] are worth having under way at once.
     fn parallel_records(&self) -> usize;
 

@@ -178,6 +178,10 @@ impl Record for LateStore {
         self.if_opened()?.record(events).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        self.if_opened()?.first_of(source, dedupe_key).await
+    }
+
     fn parallel_records(&self) -> usize {
         self.config.parallel_batches
     }

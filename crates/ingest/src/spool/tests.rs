@@ -87,6 +87,10 @@ impl Record for MoodyStore {
         Ok(vec![Recorded::New; events.len()])
     }
 
+    async fn first_of(&self, _: &str, _: &str) -> Result<Option<EventId>, StoreError> {
+        Ok(None)
+    }
+
     fn parallel_records(&self) -> usize {
         1
     }

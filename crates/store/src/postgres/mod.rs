@@ -58,6 +58,12 @@ impl Record for PostgresStore {
         on(&self.pool, async |connection| record::record(self, connection, events).await).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = $1 AND dedupe_key = $2";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.pool).await;
+        Ok(first.map_err(|error| judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         self.parallel_batches
     }

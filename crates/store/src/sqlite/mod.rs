@@ -80,6 +80,12 @@ impl Record for SqliteStore {
         self.record_with(|recorder| recorder.record(events, self.dispatch_grace)).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.readers).await;
+        Ok(first.map_err(|error| self.judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         1
     }
