@@ -396,6 +396,7 @@ fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::{Connection, StatementStatus};
     use sqlx::Row;
 
     use super::{SqliteStore, act, sweep, work};
@@ -440,6 +441,66 @@ mod tests {
                     ["jobs", "held", "earlier", "dead", "behind", "events", "effects", "attempts"].contains(&table);
                 assert!(!whole, "{line} in {text}");
             }
+        }
+    }
+
+    /// How many steps SQLite takes for the statements of a text, about the last job of the key.
+    fn steps(connection: &Connection, text: &str, blocks: bool) -> i32 {
+        let mut steps = 0;
+        for statement in text.split(';') {
+            let mut statement = connection.prepare(statement).expect("the statement is right");
+            for index in 1..=statement.parameter_count() {
+                let name = statement.parameter_name(index).expect("all have a name").to_owned();
+                let is_claim = text != sweep::DUE_JOBS;
+                let bound = match (name.as_str(), is_claim) {
+                    ("$1", _) => statement.raw_bind_parameter(index, "ledger"),
+                    ("$2", true) => statement.raw_bind_parameter(index, format!("[\"{}\"]", "ff".repeat(16))),
+                    ("$2", false) => statement.raw_bind_parameter(index, 0),
+                    ("$3", _) => statement.raw_bind_parameter(index, [0_u8; 16]),
+                    ("$4", true) => statement.raw_bind_parameter(index, "w1"),
+                    ("$6", false) | ("$9", _) => statement.raw_bind_parameter(index, blocks),
+                    _ => statement.raw_bind_parameter(index, 1000),
+                };
+                bound.expect("there is such a parameter");
+            }
+            let mut rows = statement.raw_query();
+            while rows.next().expect("it runs").is_some() {}
+            drop(rows);
+            steps += statement.get_status(StatementStatus::VmStep);
+        }
+        steps
+    }
+
+    /// Postgres' side of this is among the conformance tests.
+    #[tokio::test]
+    async fn many_dead_letters_of_a_key_cost_nothing() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("test.db");
+        let _store = SqliteStore::open(&path, std::time::Duration::ZERO, Migrate::Run).await.expect("opens");
+        let connection = Connection::open(&path).expect("opens");
+        let all_steps = || {
+            let both = [true, false];
+            [work::CLAIM_IN_ORDER, sweep::DUE_JOBS].map(|text| {
+                both.map(|blocks| {
+                    connection.execute_batch("BEGIN").expect("it runs");
+                    let steps = steps(&connection, text, blocks);
+                    connection.execute_batch("ROLLBACK").expect("it runs");
+                    steps
+                })
+            })
+        };
+        let job = "INSERT INTO jobs (event_id, handler, due_at, ordering_key)
+                   VALUES (unhex('ffffffffffffffffffffffffffffffff'), 'ledger', 1, 'a')";
+        connection.execute_batch(job).expect("it runs");
+        let alone = all_steps();
+        let dead_letters = "
+            WITH RECURSIVE ids (number) AS (VALUES (1) UNION ALL SELECT number + 1 FROM ids WHERE number < 2000)
+            INSERT INTO jobs (event_id, handler, state, due_at, ordering_key, reason, finished_at)
+            SELECT unhex(printf('%032x', number)), 'ledger', 'dead_letter', 1, 'a', 'refused', 1 FROM ids";
+        connection.execute_batch(dead_letters).expect("it runs");
+        let behind_many = all_steps();
+        for (alone, behind_many) in alone.iter().flatten().zip(behind_many.iter().flatten()) {
+            assert!(*alone > 0 && *behind_many < alone + 100, "{alone} steps became {behind_many}");
         }
     }
 }
