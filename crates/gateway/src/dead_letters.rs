@@ -54,7 +54,7 @@ pub(crate) async fn show(config: Config, arguments: &DeadLettersShowArguments) -
 pub(crate) async fn resolve(config: Config, arguments: ResolveArguments) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let act = &arguments.act;
-    let order = Resolve {
+    let mut order = Resolve {
         filter: arguments.filter.filter(&arguments.events, arguments.handler.as_deref()),
         limit: act.limit,
         resolution: match arguments.resolution {
@@ -64,7 +64,8 @@ pub(crate) async fn resolve(config: Config, arguments: ResolveArguments) -> Resu
         who: who(act.who.as_deref()),
         why: arguments.why,
     };
-    let selection = order.selection();
+    let selection = order.selection().as_of_now(&*store).await?;
+    order.filter = selection.filter.clone();
     let seen = preview(&*store, &selection, |_| true, SAMPLE).await?;
     if act.dry_run {
         print_preview(&seen, &selection, act.json);

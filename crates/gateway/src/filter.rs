@@ -40,7 +40,8 @@ impl FilterArguments {
     pub(crate) fn filter(&self, events: &[Uuid], handler: Option<&str>) -> Filter {
         let Self { source, event_type, account, failure, since, until } = self.clone();
         let events = events.iter().copied().map(EventId).collect();
-        Filter { events, source, handler: handler.map(Into::into), event_type, account, failure, since, until }
+        let handler = handler.map(Into::into);
+        Filter { events, source, handler, event_type, account, failure, since, until, as_of: None }
     }
 }
 

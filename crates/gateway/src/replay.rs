@@ -72,7 +72,7 @@ fn selection(arguments: &ReplayArguments) -> Selection {
 /// Begins a replay, if there is something to replay and it is really wanted.
 async fn begin(store: &dyn Store, arguments: &ReplayArguments, handlers: &Handlers) -> Result<Option<Outcome>, Exit> {
     let act = &arguments.act;
-    let selection = selection(arguments);
+    let selection = selection(arguments).as_of_now(store).await?;
     let wants = |found: &_| handlers.want(selection.onto.as_ref(), found);
     let seen = preview(store, &selection, wants, SAMPLE).await?;
     if act.dry_run {
@@ -219,7 +219,8 @@ fn words(which: Which) -> &'static str {
 
 /// Whether it is about several and nothing was said about which.
 fn is_sweeping(selection: &Selection, count: u64) -> bool {
-    count > 1 && selection.filter == Filter::default() && selection.onto.is_none()
+    let said = Filter { as_of: None, ..selection.filter.clone() };
+    count > 1 && said == Filter::default() && selection.onto.is_none()
 }
 
 /// Asks before an act on everything. Where nobody can be asked, it must have been said.

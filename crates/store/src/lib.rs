@@ -33,7 +33,7 @@ pub use job::{
     Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
-pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
+pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
 pub use spool::{Behind, LateStore, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
@@ -116,6 +116,9 @@ pub trait Operate: Send + Sync {
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<Found>, StoreError>;
+
+    /// Now, by the store's clock, and the newest event that it has.
+    async fn moment(&self) -> Result<Moment, StoreError>;
 
     /// How many [`Operate::find`] would find in all.
     async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError>;

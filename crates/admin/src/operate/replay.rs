@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookfast_store::{Act, Audit, Found, NewJob, Step, Store, StoreError, Which};
+use hookfast_store::{Act, Audit, Found, Moment, NewJob, Step, Store, StoreError, Which};
 use hookfast_webhook::EventId;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -43,7 +43,8 @@ struct Written {
 /// The action in the audit.
 const ACTION: &str = "replay";
 
-/// Replays what is selected, until it is done or `stop` says so. `progress` hears of every step.
+/// Replays what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
+/// `progress` hears of every step.
 pub async fn replay(
     store: &dyn Store,
     replay: &Replay,
@@ -52,6 +53,7 @@ pub async fn replay(
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
     check(replay, handlers)?;
+    let replay = &Replay { selection: replay.selection.clone().as_of_now(store).await?, ..replay.clone() };
     let what = Written {
         selection: replay.selection.clone(),
         force_effects: replay.force_effects,
@@ -92,8 +94,11 @@ pub async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Replay), 
         Ok(written) => written,
         Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
     };
+    let mut selection = written.selection;
+    // Versions before this one noted no moment. It was not before the act began.
+    selection.filter.as_of.get_or_insert(Moment::at(audit.at));
     let replay = Replay {
-        selection: written.selection,
+        selection,
         who: audit.who.clone(),
         why: audit.why.clone(),
         force_effects: written.force_effects,
@@ -147,7 +152,8 @@ async fn go_on(
         };
         let jobs = jobs(store, replay, handlers, &page.found).await.map_err(broken)?;
         let act = Act::Replay { jobs: &jobs.made, force_effects: replay.force_effects };
-        let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last };
+        let as_of = replay.selection.filter.as_of.map(|moment| moment.at);
+        let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last, as_of };
         progress.changed += store.act(&step).await.map_err(broken)?;
         progress.found += page.found.len() as u64;
         progress.skipped += jobs.skipped;

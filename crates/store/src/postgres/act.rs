@@ -3,6 +3,7 @@
 use hookfast_webhook::EventId;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Error, Row};
+use time::OffsetDateTime;
 
 use super::work::column;
 use crate::{Act, JobId, NewJob, Resolution, Step};
@@ -11,8 +12,8 @@ use crate::{Act, JobId, NewJob, Resolution, Step};
 pub(super) async fn act(connection: &mut PgConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
     let mut transaction = connection.begin().await?;
     let changed = match step.act {
-        Act::Replay { jobs, force_effects } => replay(&mut transaction, jobs, force_effects).await?,
-        Act::Resolve { jobs, resolution } => resolve(&mut transaction, jobs, resolution).await?,
+        Act::Replay { jobs, force_effects } => replay(&mut transaction, jobs, force_effects, step.as_of).await?,
+        Act::Resolve { jobs, resolution } => resolve(&mut transaction, jobs, resolution, step.as_of).await?,
     };
     let noted = sqlx::query(
         "UPDATE audit SET jobs = jobs + $2, next_after = CASE WHEN $4 THEN NULL ELSE $3 END, is_done = $4
@@ -43,6 +44,7 @@ WITH replayed AS (
     ON CONFLICT (event_id, handler) DO UPDATE SET state = 'pending', attempts = 0, crashes = 0, token = NULL,
         worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL, due_at = excluded.due_at
     WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
+        AND ($6::timestamptz IS NULL OR jobs.finished_at <= $6)
     RETURNING event_id, handler
 ), forgotten AS (
     DELETE FROM effects USING replayed
@@ -51,13 +53,19 @@ WITH replayed AS (
 SELECT count(*) FROM replayed
 ";
 
-async fn replay(transaction: &mut PgConnection, jobs: &[(EventId, NewJob)], force_effects: bool) -> Result<u64, Error> {
+async fn replay(
+    transaction: &mut PgConnection,
+    jobs: &[(EventId, NewJob)],
+    force_effects: bool,
+    as_of: Option<OffsetDateTime>,
+) -> Result<u64, Error> {
     let row = sqlx::query(REPLAY)
         .bind(column(jobs, |(event, _)| event.0))
         .bind(column(jobs, |(_, job)| job.handler.as_str()))
         .bind(column(jobs, |(_, job)| job.priority.as_str()))
         .bind(column(jobs, |(_, job)| job.ordering_key.as_deref()))
         .bind(force_effects)
+        .bind(as_of)
         .fetch_one(transaction)
         .await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
@@ -67,7 +75,7 @@ const RESOLVE: &str = "
 WITH dead AS (
     SELECT jobs.event_id, jobs.handler
     FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler) JOIN jobs USING (event_id, handler)
-    WHERE jobs.state = 'dead_letter'
+    WHERE jobs.state = 'dead_letter' AND ($4::timestamptz IS NULL OR jobs.finished_at <= $4)
     ORDER BY jobs.event_id, jobs.handler
     FOR UPDATE OF jobs
 ), resolved AS (
@@ -80,7 +88,7 @@ WITH dead AS (
     FROM resolved CROSS JOIN LATERAL (
         SELECT behind.event_id FROM jobs AS behind
         WHERE behind.handler = resolved.handler AND behind.ordering_key = resolved.ordering_key
-            AND behind.event_id > resolved.event_id AND behind.state = 'pending'
+            AND behind.event_id > resolved.event_id AND behind.state = 'pending' AND behind.finished_at IS NULL
         ORDER BY behind.event_id LIMIT 1
     ) AS next
     WHERE jobs.event_id = next.event_id AND jobs.handler = resolved.handler AND jobs.state = 'pending'
@@ -88,11 +96,17 @@ WITH dead AS (
 SELECT count(*) FROM resolved
 ";
 
-async fn resolve(transaction: &mut PgConnection, jobs: &[JobId], resolution: Resolution) -> Result<u64, Error> {
+async fn resolve(
+    transaction: &mut PgConnection,
+    jobs: &[JobId],
+    resolution: Resolution,
+    as_of: Option<OffsetDateTime>,
+) -> Result<u64, Error> {
     let row = sqlx::query(RESOLVE)
         .bind(column(jobs, |job| job.event.0))
         .bind(column(jobs, |job| job.handler.as_str()))
         .bind(resolution.as_str())
+        .bind(as_of)
         .fetch_one(transaction)
         .await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())

@@ -17,8 +17,8 @@ macro_rules! about_event {
     AND ($3::text IS NULL OR events.event_type = $3)
     AND ($4::text IS NULL OR starts_with(events.event_type, $4))
     AND ($5::text IS NULL OR events.account = $5)
-    AND ($6::timestamptz IS NULL OR events.received_at >= $6)
-    AND ($7::timestamptz IS NULL OR events.received_at < $7)"
+    AND ($6::timestamptz IS NULL OR (events.received_at >= $6 AND events.id >= $11))
+    AND ($7::timestamptz IS NULL OR (events.received_at < $7 AND events.id <= $12))"
     };
 }
 
@@ -30,6 +30,8 @@ macro_rules! about_job {
     AND ($8::text IS NULL OR jobs.handler = $8)
     AND ($9::text IS NULL OR jobs.reason = $9)
     AND (cardinality($1::uuid[]) = 0 OR jobs.event_id = ANY($1))
+    AND ($10::timestamptz IS NULL OR jobs.finished_at IS NULL OR jobs.finished_at <= $10)
+    AND jobs.event_id >= $11 AND jobs.event_id <= $12
     AND ",
             about_event!()
         )
@@ -40,7 +42,8 @@ macro_rules! about_unhandled {
     () => {
         concat!(
             "NOT EXISTS (SELECT FROM jobs WHERE jobs.event_id = events.id)
-    AND $8::text IS NULL AND $9::text IS NULL
+    AND events.id >= $11 AND events.id <= $12
+    AND $8::text IS NULL AND $9::text IS NULL AND ($10::timestamptz IS NULL OR TRUE)
     AND ",
             about_event!()
         )
@@ -57,11 +60,11 @@ SELECT event_id, handler, state, reason, attempts, finished_at, source, event_ty
      WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND attempts.failure IS NOT NULL
      ORDER BY started_at DESC, number DESC LIMIT 1) AS message
 FROM jobs JOIN events ON events.id = jobs.event_id
-WHERE (jobs.event_id, jobs.handler) > ($10, $11)
+WHERE (jobs.event_id, jobs.handler) > ($13, $14)
     AND ",
             about_job!($state),
             "
-ORDER BY jobs.event_id, jobs.handler LIMIT $12"
+ORDER BY jobs.event_id, jobs.handler LIMIT $15"
         )
     };
 }
@@ -79,11 +82,11 @@ SELECT id AS event_id, NULL::text AS handler, NULL::text AS state, NULL::text AS
     NULL::timestamptz AS finished_at, source, event_type, account, received_at, NULL::text AS priority,
     NULL::text AS ordering_key, NULL::text AS message
 FROM events
-WHERE (id, '') > ($10, $11)
+WHERE (id, '') > ($13, $14)
     AND ",
     about_unhandled!(),
     "
-ORDER BY id LIMIT $12"
+ORDER BY id LIMIT $15"
 );
 
 const COUNT_UNHANDLED: &str = concat!("SELECT count(*) FROM events WHERE ", about_unhandled!());
@@ -102,7 +105,7 @@ pub(super) async fn find(
         Which::Unhandled => FIND_UNHANDLED,
     };
     let mut transaction = connection.begin_with(ASK).await?;
-    let rows = with_filter(statement, filter)
+    let rows = with_filter(statement, filter, after)
         .bind(after.map_or(Uuid::nil(), |cursor| cursor.event.0))
         .bind(after.map_or("", |cursor| cursor.handler.as_str()))
         .bind(i64::from(limit))
@@ -120,7 +123,7 @@ pub(super) async fn count(connection: &mut PgConnection, which: Which, filter: &
         Which::Unhandled => COUNT_UNHANDLED,
     };
     let mut transaction = connection.begin_with(ASK).await?;
-    let row = with_filter(statement, filter).fetch_one(&mut *transaction).await?;
+    let row = with_filter(statement, filter, None).fetch_one(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }
@@ -132,7 +135,11 @@ SET LOCAL plan_cache_mode = force_custom_plan;
 SET LOCAL enable_seqscan = on
 ";
 
-fn with_filter(statement: &'static str, filter: &Filter) -> Query<'static, Postgres, PgArguments> {
+fn with_filter(
+    statement: &'static str,
+    filter: &Filter,
+    after: Option<&Cursor>,
+) -> Query<'static, Postgres, PgArguments> {
     let event_type = filter.event_type.as_deref();
     let prefix = event_type.and_then(|event_type| event_type.strip_suffix('*'));
     sqlx::query(statement)
@@ -145,6 +152,9 @@ fn with_filter(statement: &'static str, filter: &Filter) -> Query<'static, Postg
         .bind(filter.until)
         .bind(filter.handler.clone())
         .bind(filter.failure.map(|failure| failure.as_str()))
+        .bind(filter.as_of.map(|moment| moment.at))
+        .bind(filter.first_id(after))
+        .bind(filter.last_id())
 }
 
 fn found(row: &PgRow) -> Result<Found, Error> {

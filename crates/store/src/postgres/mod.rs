@@ -31,8 +31,8 @@ use connections::Connections;
 use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Spooled,
-    Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, Record, Recorded, Routed, Settled, Settlement,
+    Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -153,6 +153,10 @@ impl Operate for PostgresStore {
 
     async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
         on(&self.pool, async |connection| find::count(connection, which, filter).await).await
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.pool).await.map_err(|error| judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {

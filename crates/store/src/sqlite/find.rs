@@ -4,7 +4,6 @@ use hookfast_webhook::EventId;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
-use uuid::Uuid;
 
 use super::moment::{micros, time};
 use super::rows::id_list;
@@ -39,6 +38,7 @@ macro_rules! jobs {
              WHERE jobs.event_id >= $1 AND jobs.event_id <= $2
                AND ($10 IS NULL OR jobs.handler = $10) AND ($11 IS NULL OR jobs.reason = $11)
                AND ($12 IS NULL OR (jobs.event_id, jobs.handler) > ($12, $13))
+               AND ($14 IS NULL OR jobs.finished_at IS NULL OR jobs.finished_at <= $14)
                AND ", of_event!(), $end
         )
     };
@@ -51,7 +51,7 @@ macro_rules! jobs {
                   WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND failure IS NOT NULL
                   ORDER BY attempts.rowid DESC LIMIT 1) AS message",
                 $jobs,
-                " ORDER BY jobs.event_id, jobs.handler LIMIT $14"
+                " ORDER BY jobs.event_id, jobs.handler LIMIT $15"
             ),
             count: jobs!("count(*)", $jobs, ""),
         }
@@ -67,7 +67,7 @@ macro_rules! unhandled {
             " FROM events
              WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.event_id = events.id)
                AND $10 IS NULL AND $11 IS NULL
-               AND ($12 IS NULL OR (events.id, '') > ($12, $13))
+               AND ($12 IS NULL OR (events.id, '') > ($12, $13)) AND ($14 IS NULL OR TRUE)
                AND ",
             of_event!(),
             $end
@@ -83,7 +83,7 @@ const UNHANDLED: Texts = Texts {
         "events.id AS event_id, NULL AS handler, NULL AS state, NULL AS reason, 0 AS attempts, NULL AS finished_at,
          'normal' AS priority, NULL AS ordering_key, events.source, events.event_type, events.account,
          events.received_at, NULL AS message",
-        " ORDER BY events.id LIMIT $14"
+        " ORDER BY events.id LIMIT $15"
     ),
     count: unhandled!("count(*)", ""),
 };
@@ -115,12 +115,10 @@ pub(super) async fn count(readers: &SqlitePool, which: Which, filter: &Filter) -
 fn query<'q>(text: &'static str, filter: &'q Filter, after: Option<&'q Cursor>) -> Query<'q, Sqlite, SqliteArguments> {
     let event_type = filter.event_type.as_deref();
     let prefix = event_type.and_then(|event_type| event_type.strip_suffix('*'));
-    // A condition that may be off is of no use to an index. These two always hold, so few events are a short way.
-    let first = filter.events.iter().copied().min().max(after.map(|cursor| cursor.event));
-    let last = filter.events.iter().copied().max();
     sqlx::query(text)
-        .bind(first.map_or(Uuid::nil(), |event| event.0))
-        .bind(last.map_or(Uuid::max(), |event| event.0))
+        // A condition that may be off is of no use to an index. These two always hold, so few events are a short way.
+        .bind(filter.first_id(after))
+        .bind(filter.last_id())
         .bind((!filter.events.is_empty()).then(|| id_list(&filter.events)))
         .bind(filter.source.as_deref())
         .bind(event_type.filter(|_| prefix.is_none()))
@@ -132,6 +130,7 @@ fn query<'q>(text: &'static str, filter: &'q Filter, after: Option<&'q Cursor>) 
         .bind(filter.failure.map(|kind| kind.as_str()))
         .bind(after.map(|cursor| cursor.event.0))
         .bind(after.map(|cursor| cursor.handler.as_str()))
+        .bind(filter.as_of.map(|moment| micros(moment.at)))
 }
 
 fn found(row: &SqliteRow) -> Result<Found, Error> {

@@ -37,8 +37,8 @@ use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
-    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, Record, Recorded, Routed, Settled, Settlement,
+    Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 pub(crate) struct SqliteStore {
@@ -151,6 +151,10 @@ impl Operate for SqliteStore {
 
     async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
         find::count(&self.readers, which, filter).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.readers).await.map_err(|error| self.judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {

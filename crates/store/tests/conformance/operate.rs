@@ -1,7 +1,7 @@
 //! Find, count, replay, resolve, audit.
 
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hookfast_store::{
     Act, Audit, Cursor, Filter, Found, JobId, NewJob, Outcome, Resolution, Routed, Step, Store, StoreError, Which,
@@ -19,6 +19,12 @@ fn at(second: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_760_000_000 + second).unwrap()
 }
 
+/// A second from now, as SQLite has it. Ids are made now, so the times of arrival must be near.
+fn near(second: i64) -> OffsetDateTime {
+    static NOW: LazyLock<OffsetDateTime> = LazyLock::new(|| OffsetDateTime::now_utc().replace_nanosecond(0).unwrap());
+    *NOW + time::Duration::seconds(second)
+}
+
 /// An event of a type and an account, received at a second, whose job for a handler has died of something.
 async fn dead_letter(
     store: &Arc<dyn Store>,
@@ -28,7 +34,7 @@ async fn dead_letter(
 ) -> JobId {
     let id = Uuid::now_v7().simple();
     let body = format!(r#"{{"id":"{id}","type":"{event_type}","created":1759999996,"account":"{account}"}}"#);
-    let routed = routed(event_at(source, &body, at(second)), &[name]);
+    let routed = routed(event_at(source, &body, near(second)), &[name]);
     store.record(slice::from_ref(&routed)).await.unwrap();
     let job = job_of(routed.event.id(), name);
     let claimed = store.claim(&wish(&job.handler, &[job.event])).await.unwrap().remove(0);
@@ -71,9 +77,9 @@ async fn every_condition_of_a_filter_counts(database: Database) {
         (Filter { event_type: Some("*".into()), ..all.clone() }, &[0, 1, 2, 3]),
         (Filter { account: Some("b".into()), ..all.clone() }, &[2, 3]),
         (Filter { failure: Some(FailureKind::Panic), ..all.clone() }, &[2, 3]),
-        (Filter { since: Some(at(20)), ..all.clone() }, &[2, 3]),
-        (Filter { until: Some(at(20)), ..all.clone() }, &[0, 1]),
-        (Filter { since: Some(at(10)), handler: Some("ledger".into()), failure: Some(timeout), ..all.clone() }, &[]),
+        (Filter { since: Some(near(20)), ..all.clone() }, &[2, 3]),
+        (Filter { until: Some(near(20)), ..all.clone() }, &[0, 1]),
+        (Filter { since: Some(near(10)), handler: Some("ledger".into()), failure: Some(timeout), ..all.clone() }, &[]),
     ];
     for (filter, expected) in cases {
         let expected: Vec<_> = expected.iter().map(|index| letters[*index].clone()).collect();
@@ -81,6 +87,55 @@ async fn every_condition_of_a_filter_counts(database: Database) {
         assert_eq!(jobs(&find(&store, Which::Finished, &filter).await), expected, "{filter:?}");
         assert_eq!(jobs(&find(&store, Which::Succeeded, &filter).await), [], "{filter:?}");
     }
+}
+
+/// By the store's clock, which need not be ours: what was there at a moment, and nothing else.
+async fn what_comes_or_ends_after_a_moment_is_not_found(database: Database) {
+    let store = database.open().await;
+    assert_eq!(store.moment().await.unwrap().last_event, EventId(Uuid::nil()));
+    let fresh = record_jobs(&store, 1).await.remove(0);
+    let letter = settled_job(&store, dead()).await;
+    let succeeded = settled_job(&store, Outcome::Succeeded).await;
+    store.record(&[routed(event("stripe", "evt_before"), &[])]).await.unwrap();
+    let moment = store.moment().await.unwrap();
+    assert!(is_in(moment.at, std::time::Duration::ZERO));
+    settle(&store, &claim_one(&store, &fresh).await, dead()).await;
+    settled_job(&store, Outcome::Succeeded).await;
+    settled_job(&store, dead()).await;
+    store.record(&[routed(event("stripe", "evt_after"), &[])]).await.unwrap();
+
+    let then = Filter { as_of: Some(moment), ..Filter::default() };
+    assert_eq!(jobs(&find(&store, Which::DeadLetters, &then).await), slice::from_ref(&letter));
+    assert_eq!(jobs(&find(&store, Which::Succeeded, &then).await), slice::from_ref(&succeeded));
+    assert_eq!(jobs(&find(&store, Which::Finished, &then).await), [letter, succeeded]);
+    assert_eq!(find(&store, Which::Unhandled, &then).await.len(), 1);
+    assert_eq!(find(&store, Which::Unhandled, &Filter::default()).await.len(), 2);
+}
+
+/// A job may end anew between being found and being acted on.
+async fn what_ended_after_a_moment_is_not_acted_on(database: Database) {
+    let store = database.open().await;
+    let letters = [settled_job(&store, dead()).await, settled_job(&store, dead()).await];
+    let as_of = Some(store.moment().await.unwrap().at);
+    act(&store, replay(&[again(&letters[1])])).await;
+    settle(&store, &claim_one(&store, &letters[1]).await, dead()).await;
+
+    let act_as_of = async |act| {
+        let audit = audit("act");
+        store.begin_act(&audit).await.unwrap();
+        store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of }).await.unwrap()
+    };
+    let wanted = letters.each_ref().map(again);
+    assert_eq!(act_as_of(replay(&wanted)).await, 1);
+    assert_eq!(
+        (state(&store, &letters[0]).await, state(&store, &letters[1]).await),
+        ("pending".into(), "dead_letter".into())
+    );
+    let resolve = Act::Resolve { jobs: &letters, resolution: Resolution::Ignored };
+    assert_eq!(act_as_of(resolve).await, 0);
+    let unhandled = routed(event("stripe", "evt_unhandled"), &[]);
+    store.record(slice::from_ref(&unhandled)).await.unwrap();
+    assert_eq!(act_as_of(replay(&[(unhandled.event.id(), new_job("ledger"))])).await, 1, "a job that was not there");
 }
 
 async fn which_says_in_what_state(database: Database) {
@@ -167,7 +222,7 @@ fn audit(action: &str) -> Audit {
 async fn act(store: &Arc<dyn Store>, act: Act<'_>) -> u64 {
     let audit = audit(if matches!(act, Act::Replay { .. }) { "replay" } else { "resolve" });
     store.begin_act(&audit).await.unwrap();
-    store.act(&Step { audit: audit.id, act, next_after: None, is_last: true }).await.unwrap()
+    store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap()
 }
 
 fn replay(jobs: &[(EventId, NewJob)]) -> Act<'_> {
@@ -270,6 +325,7 @@ async fn an_act_is_noted_step_by_step(database: Database) {
         act: replay(&wanted[index]),
         next_after: Some(letters[index].event),
         is_last,
+        as_of: None,
     };
     store.act(&step(0, false)).await.unwrap();
     let half = store.audit(noted.id).await.unwrap().expect("it is noted");
@@ -291,7 +347,7 @@ async fn what_cannot_be_noted_is_not_done(database: Database) {
     let store = database.open().await;
     let letter = settled_job(&store, dead()).await;
     let wanted = [again(&letter)];
-    let step = Step { audit: Uuid::now_v7(), act: replay(&wanted), next_after: None, is_last: true };
+    let step = Step { audit: Uuid::now_v7(), act: replay(&wanted), next_after: None, is_last: true, as_of: None };
     let refused = store.act(&step).await;
     assert!(matches!(refused, Err(StoreError::Rejected(_))), "{refused:?}");
     assert_eq!(state(&store, &letter).await, "dead_letter");
@@ -299,6 +355,8 @@ async fn what_cannot_be_noted_is_not_done(database: Database) {
 
 on_both! {
     every_condition_of_a_filter_counts
+    what_comes_or_ends_after_a_moment_is_not_found
+    what_ended_after_a_moment_is_not_acted_on
     which_says_in_what_state
     what_is_found_says_what_an_operator_needs
     pages_follow_each_other_without_gaps

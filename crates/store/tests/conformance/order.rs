@@ -62,7 +62,10 @@ async fn a_resolved_dead_letter_is_out_of_the_way(database: Database) {
     let names = [handler("ledger")];
     assert_eq!(store.sweep(&broom(&names)).await.unwrap().ready, [], "the sweeper looks again later");
     let act = Act::Resolve { jobs: &jobs[..1], resolution: Resolution::Ignored };
-    assert_eq!(store.act(&Step { audit: audit.id, act, next_after: None, is_last: true }).await.unwrap(), 1);
+    assert_eq!(
+        store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap(),
+        1
+    );
     let ready: Vec<_> = store.sweep(&broom(&names)).await.unwrap().ready.into_iter().map(|ready| ready.job).collect();
     assert_eq!(ready, jobs[1..], "the one behind it is due at once");
     assert_eq!(ids(&claim_in_order(&store, &jobs, Block).await), jobs[1..]);
