@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
-use hookfast_admin::operate::{Resolve, preview, resolve as resolve_all};
+use hookfast_admin::operate::{Resolve, how_many, preview, resolve as resolve_all};
 use hookfast_store::{Attempt, Effect, Found, JobId, Resolution, Store, Which};
 use hookfast_webhook::EventId;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(crate) async fn list(config: Config, arguments: &DeadLettersListArguments) -
     let store = open_existing(&config).await?;
     let filter = arguments.filter.filter(&[], arguments.handler.as_deref());
     let found = store.find(Which::DeadLetters, &filter, None, arguments.limit).await?;
-    let count = store.count(Which::DeadLetters, &filter).await?;
+    let count = how_many(&*store, Which::DeadLetters, &filter, found.len(), arguments.limit).await?;
     store.close().await;
     if arguments.json {
         found.iter().for_each(|found| outln!("{}", found_json(found)));
@@ -71,7 +71,7 @@ pub(crate) async fn resolve(config: Config, arguments: ResolveArguments) -> Resu
         print_preview(&seen, &selection, act.json);
         return Ok(());
     }
-    if seen.count == 0 {
+    if seen.looked_at == 0 {
         return say_nothing_found(&*store, &selection, act.json).await;
     }
     confirm(&selection, seen.count, "resolve", act.yes)?;

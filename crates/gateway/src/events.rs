@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use hookfast_admin::operate::how_many;
 use hookfast_store::{
     Attempt, EventSummary, Filter, Found, JobId, JobSummary, Migrate, Store, StoredEvent, Which, open,
 };
@@ -52,7 +53,7 @@ pub(crate) async fn show(config: Config, id: Uuid, raw: bool, as_json: bool) -> 
 
 async fn list_unhandled(store: &dyn Store, limit: u32, as_json: bool) -> Result<(), Exit> {
     let found = store.find(Which::Unhandled, &Filter::default(), None, limit).await?;
-    let count = store.count(Which::Unhandled, &Filter::default()).await?;
+    let count = how_many(store, Which::Unhandled, &Filter::default(), found.len(), limit).await?;
     store.close().await;
     if as_json {
         found.iter().for_each(|found| outln!("{}", found_json(found)));

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, IsTerminal};
 use std::sync::Arc;
 
 use hookfast_admin::operate::{
-    ActError, BATCH_MAX, Handlers, KeyOfBody, Outcome, Preview, Progress, Replay, Selection, preview, replay, resume,
-    unfinished,
+    ActError, BATCH_MAX, Count, Handlers, KeyOfBody, Outcome, Preview, Progress, Replay, Selection, how_many, preview,
+    replay, resume, unfinished,
 };
 use hookfast_store::{Filter, Store, Which};
 use hookfast_webhook::HandlerName;
@@ -79,7 +79,7 @@ async fn begin(store: &dyn Store, arguments: &ReplayArguments, handlers: &Handle
         print_preview(&seen, &selection, act.json);
         return Ok(None);
     }
-    if seen.count == 0 {
+    if seen.looked_at == 0 {
         return say_nothing_found(store, &selection, act.json).await.map(|()| None);
     }
     confirm(&selection, seen.count, "replay", act.yes)?;
@@ -105,7 +105,7 @@ async fn go_on(
     handlers: &Handlers,
 ) -> Result<Outcome, Exit> {
     let (_, order) = unfinished(store, audit).await?;
-    let left = store.count(order.selection.which, &order.selection.filter).await?;
+    let left = how_many(store, order.selection.which, &order.selection.filter, 0, 0).await?;
     let bar = progress_bar(left, arguments.act.json);
     let stop = stop_at_signal()?;
     let outcome = resume(store, audit, arguments.rate, handlers, |progress| show(&bar, progress), &stop).await;
@@ -113,10 +113,12 @@ async fn go_on(
     outcome.map_err(with_way_on)
 }
 
-fn progress_bar(length: u64, hidden: bool) -> ProgressBar {
+fn progress_bar(length: Count, hidden: bool) -> ProgressBar {
     let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(Some(length), target);
-    match ProgressStyle::with_template("{bar:40} {pos} of {len}, {per_sec}, {eta} left") {
+    let known = length.is_exact().then_some(length.at_least());
+    let bar = ProgressBar::with_draw_target(known, target);
+    let (with_end, without_end) = ("{bar:40} {pos} of {len}, {per_sec}, {eta} left", "{pos} so far, {per_sec}");
+    match ProgressStyle::with_template(if known.is_some() { with_end } else { without_end }) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
@@ -190,7 +192,7 @@ pub(crate) async fn say_nothing_found(store: &dyn Store, selection: &Selection, 
             return Err(Exit::NotFound(format!("there is no event {event}. `hookfast events list` shows the newest")));
         }
     }
-    let finished = store.count(Which::Finished, &selection.filter).await?;
+    let finished = how_many(store, Which::Finished, &selection.filter, 0, 0).await?.at_least();
     store.close().await;
     if as_json {
         outln!("{}", json!({"found": 0}));
@@ -218,13 +220,13 @@ fn words(which: Which) -> &'static str {
 }
 
 /// Whether it is about several and nothing was said about which.
-fn is_sweeping(selection: &Selection, count: u64) -> bool {
+fn is_sweeping(selection: &Selection, count: Count) -> bool {
     let said = Filter { as_of: None, ..selection.filter.clone() };
-    count > 1 && said == Filter::default() && selection.onto.is_none()
+    count.at_least() > 1 && said == Filter::default() && selection.onto.is_none()
 }
 
 /// Asks before an act on everything. Where nobody can be asked, it must have been said.
-pub(crate) fn confirm(selection: &Selection, count: u64, verb: &str, yes: bool) -> Result<(), Exit> {
+pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool) -> Result<(), Exit> {
     if yes || !is_sweeping(selection, count) {
         return Ok(());
     }
@@ -247,7 +249,7 @@ pub(crate) fn print_preview(seen: &Preview, selection: &Selection, as_json: bool
         outln!(
             "{}",
             json!({
-                "dry_run": true, "found": count, "looked_at": looked_at, "skipped": skipped,
+                "dry_run": true, "found": count.at_least(), "found_is_exact": count.is_exact(), "looked_at": looked_at, "skipped": skipped,
                 "by_handler": by_handler, "by_reason": by_reason, "by_type": by_type, "sample": sample,
             })
         );
@@ -348,12 +350,12 @@ mod tests {
 
     #[test]
     fn an_act_is_sweeping_unless_something_was_said_about_which() {
-        assert!(is_sweeping(&selected(""), 2));
-        assert!(is_sweeping(&selected("--limit 5 --succeeded"), 2));
-        assert!(!is_sweeping(&selected(""), 1));
+        assert!(is_sweeping(&selected(""), Count::Exactly(2)));
+        assert!(is_sweeping(&selected("--limit 5 --succeeded"), Count::Exactly(2)));
+        assert!(!is_sweeping(&selected(""), Count::Exactly(1)));
         for some in ["--source stripe", "--handler ledger", "--unhandled --handler ledger", "--since 2h"] {
-            assert!(!is_sweeping(&selected(some), 2), "{some}");
+            assert!(!is_sweeping(&selected(some), Count::Exactly(2)), "{some}");
         }
-        assert!(confirm(&selected(""), 2, "replay", true).is_ok());
+        assert!(confirm(&selected(""), Count::Exactly(2), "replay", true).is_ok());
     }
 }

@@ -12,14 +12,14 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
-use hookfast_store::{Audit, Store, StoreError};
+use hookfast_store::{AskError, Audit, Store, StoreError};
 use hookfast_webhook::HandlerName;
 use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use handlers::{Handlers, KeyOfBody};
-pub use preview::{Preview, preview};
+pub use preview::{Count, Preview, how_many, preview};
 pub use replay::{Replay, replay, resume, unfinished};
 pub use resolve::{Resolve, resolve};
 pub use selection::{Selection, UnreadableSelection};
@@ -74,18 +74,28 @@ pub enum ActError {
     NotResumable(Uuid, String),
     /// The store failed before anything was begun.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] AskError),
     /// The store failed in the middle; [`resume`] goes on.
     #[error("{source}")]
     Broken {
         /// The act in the audit.
         audit: Uuid,
         /// What went wrong.
-        source: StoreError,
+        source: AskError,
     },
 }
 
+impl From<StoreError> for ActError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
 impl ActError {
+    fn broken(audit: Uuid) -> impl Fn(AskError) -> Self + Copy {
+        move |source| Self::Broken { audit, source }
+    }
+
     fn no_handler(name: &HandlerName, handlers: &Handlers) -> Self {
         let known: Vec<_> = handlers.names().map(HandlerName::as_str).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };

@@ -1,6 +1,6 @@
 //! The jobs of a selection, some at a time.
 
-use hookfast_store::{Cursor, Found, Store, StoreError};
+use hookfast_store::{AskError, Cursor, Found, Store};
 use hookfast_webhook::EventId;
 
 use super::Selection;
@@ -34,7 +34,7 @@ impl<'a> Pages<'a> {
     }
 
     /// About `wanted` jobs, and those that belong to the same event, but never more than `at_most`.
-    pub(super) async fn next(&mut self, wanted: u32, at_most: u64) -> Result<Page, StoreError> {
+    pub(super) async fn next(&mut self, wanted: u32, at_most: u64) -> Result<Page, AskError> {
         let Selection { which, filter, .. } = self.selection;
         let asked = wanted + ROOM;
         let mut found = self.store.find(*which, filter, self.cursor.as_ref(), asked).await?;

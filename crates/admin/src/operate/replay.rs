@@ -135,7 +135,7 @@ async fn go_on(
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
     let Start { audit, after, jobs_before } = start;
-    let broken = |source| ActError::Broken { audit, source };
+    let broken = ActError::broken(audit);
     let limit = replay.selection.limit.unwrap_or(u64::MAX);
     let mut pages = Pages::after(store, &replay.selection, after);
     let mut pace = Pace::new(replay.rate);
@@ -150,11 +150,11 @@ async fn go_on(
         } else {
             pages.next(step_size(replay.batch, replay.rate), left).await.map_err(broken)?
         };
-        let jobs = jobs(store, replay, handlers, &page.found).await.map_err(broken)?;
+        let jobs = jobs(store, replay, handlers, &page.found).await.map_err(|error| broken(error.into()))?;
         let act = Act::Replay { jobs: &jobs.made, force_effects: replay.force_effects };
         let as_of = replay.selection.filter.as_of.map(|moment| moment.at);
         let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last, as_of };
-        progress.changed += store.act(&step).await.map_err(broken)?;
+        progress.changed += store.act(&step).await.map_err(|error| broken(error.into()))?;
         progress.found += page.found.len() as u64;
         progress.skipped += jobs.skipped;
         report(progress);

@@ -47,7 +47,7 @@ pub async fn resolve(
     let selection = resolve.selection().as_of_now(store).await?;
     let what = Written { selection: &selection, resolution: resolve.resolution.as_str() };
     let audit = begin(store, "resolve", &resolve.who, Some(&resolve.why), &what).await?;
-    let broken = |source| ActError::Broken { audit, source };
+    let broken = ActError::broken(audit);
     let mut pages = Pages::after(store, &selection, None);
     let mut progress = Progress::default();
     let mut is_done = false;
@@ -60,7 +60,7 @@ pub async fn resolve(
         let act = Act::Resolve { jobs: &jobs, resolution: resolve.resolution };
         let as_of = selection.filter.as_of.map(|moment| moment.at);
         let step = Step { audit, act, next_after: page.next_after, is_last: is_done, as_of };
-        progress.changed += store.act(&step).await.map_err(broken)?;
+        progress.changed += store.act(&step).await.map_err(|error| broken(error.into()))?;
         progress.found += page.found.len() as u64;
         report(progress);
     }

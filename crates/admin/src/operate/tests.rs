@@ -204,7 +204,7 @@ async fn what_ends_after_the_preview_is_neither_replayed_nor_resolved() {
     let waiting = world.record("invoice.sent", 2, &["ledger"]).await;
     let succeeded = hookfast_store::Outcome::Succeeded;
     let selection = all(Which::Finished).selection.as_of_now(&*world.store).await.unwrap();
-    assert_eq!(preview(&*world.store, &selection, |_| true, 0).await.unwrap().count, 3);
+    assert_eq!(preview(&*world.store, &selection, |_| true, 0).await.unwrap().count, Count::Exactly(3));
     world.settle("ledger", &waiting, succeeded.clone()).await;
     let late = world.dead("charge.refunded", 2, &["ledger"]).await;
     let outcome = world.replay(&Replay { selection: selection.clone(), ..all(Which::Finished) }).await.unwrap();
@@ -470,14 +470,14 @@ async fn a_preview_counts_and_changes_nothing() {
     let mut selection = all(Which::DeadLetters).selection;
     let wants = |found: &Found| handlers().want(None, found);
     let seen = preview(&*world.store, &selection, wants, 2).await.unwrap();
-    assert_eq!((seen.count, seen.looked_at, seen.skipped, seen.sample.len()), (7, 7, 3, 2));
+    assert_eq!((seen.count, seen.looked_at, seen.skipped, seen.sample.len()), (Count::Exactly(7), 7, 3, 2));
     let numbers = |tally: std::collections::BTreeMap<String, u64>| tally.into_iter().collect::<Vec<_>>();
     assert_eq!(numbers(seen.by_handler), [("ledger".into(), 3), ("mail".into(), 1)]);
     assert_eq!(numbers(seen.by_reason), [("timeout".into(), 4)]);
     assert_eq!(numbers(seen.by_type), [("charge.refunded".into(), 1), ("invoice.paid".into(), 3)]);
 
     selection.limit = Some(2);
-    assert_eq!(preview(&*world.store, &selection, wants, 9).await.unwrap().count, 2);
+    assert_eq!(preview(&*world.store, &selection, wants, 9).await.unwrap().count, Count::Exactly(2));
     assert_eq!(world.count(Which::DeadLetters).await, 7);
     assert_eq!(world.store.latest_audits(9).await.unwrap(), []);
     let job = JobId { event: seen.sample[0].event, handler: name("ledger") };

@@ -1,9 +1,11 @@
 //! Which jobs or events, by what operators ask for.
 
+use std::time::Duration;
+
 use hookfast_webhook::{EventId, Priority};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{Connection, Error, Row};
+use sqlx::{AssertSqlSafe, Error, Row};
 use uuid::Uuid;
 
 use crate::job::{handler, priority};
@@ -104,14 +106,12 @@ pub(super) async fn find(
         Which::Finished => find_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')"),
         Which::Unhandled => FIND_UNHANDLED,
     };
-    let mut transaction = connection.begin_with(ASK).await?;
     let rows = with_filter(statement, filter, after)
         .bind(after.map_or(Uuid::nil(), |cursor| cursor.event.0))
         .bind(after.map_or("", |cursor| cursor.handler.as_str()))
         .bind(i64::from(limit))
-        .fetch_all(&mut *transaction)
+        .fetch_all(connection)
         .await?;
-    transaction.commit().await?;
     rows.iter().map(found).collect()
 }
 
@@ -122,18 +122,22 @@ pub(super) async fn count(connection: &mut PgConnection, which: Which, filter: &
         Which::Finished => count_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')"),
         Which::Unhandled => COUNT_UNHANDLED,
     };
-    let mut transaction = connection.begin_with(ASK).await?;
-    let row = with_filter(statement, filter, None).fetch_one(&mut *transaction).await?;
-    transaction.commit().await?;
+    let row = with_filter(statement, filter, None).fetch_one(connection).await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }
 
-/// Only a plan for these very values can use an index for the conditions that are set and forget the others.
-const ASK: &str = "
-BEGIN READ ONLY;
-SET LOCAL plan_cache_mode = force_custom_plan;
-SET LOCAL enable_seqscan = on
-";
+/// Begins an operator's question. Only a plan for these very values can use an index for the conditions that are set and
+/// forget the others.
+pub(super) fn begin(at_most: Duration) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!(
+        "BEGIN READ ONLY;
+         SET LOCAL statement_timeout = {};
+         SET LOCAL plan_cache_mode = force_custom_plan;
+         SET LOCAL enable_seqscan = on",
+        // Zero would be no limit.
+        at_most.as_millis().max(1)
+    ))
+}
 
 fn with_filter(
     statement: &'static str,

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_webhook::{EventId, HandlerName};
+use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -30,9 +31,10 @@ use connections::Connections;
 
 use crate::lent::Lent;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, Record, Recorded, Routed, Settled, Settlement,
-    Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey,
+    EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, QUESTION_MAX, Record, Recorded,
+    Routed, Settled, Settlement, Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
+    Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -129,8 +131,8 @@ impl Work for PostgresStore {
 
 #[async_trait]
 impl Operate for PostgresStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.pool, limit).await.map_err(|error| judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| events::latest(connection, limit).await).await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -147,12 +149,16 @@ impl Operate for PostgresStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        on(&self.pool, async |connection| find::find(connection, which, filter, after, limit).await).await
+    ) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find(connection, which, filter, after, limit).await)
+            .await
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        on(&self.pool, async |connection| find::count(connection, which, filter).await).await
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        match ask(&self.pool, within, async |connection| find::count(connection, which, filter).await).await {
+            Err(AskError::TooBroad(_)) => Ok(None),
+            counted => counted.map(Some),
+        }
     }
 
     async fn moment(&self) -> Result<Moment, StoreError> {
@@ -202,6 +208,31 @@ async fn on<T>(
     lent.give_back();
     done.map_err(|error| judge(&error))
 }
+
+/// Asks something for an operator, who may wait longer than a batch: the database has as long as `at_most`.
+async fn ask<T>(
+    pool: &PgPool,
+    at_most: Duration,
+    question: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, AskError> {
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let asked = async |connection: &mut PgConnection| {
+        let mut transaction = connection.begin_with(find::begin(at_most)).await?;
+        let answer = question(&mut transaction).await?;
+        transaction.commit().await?;
+        Ok(answer)
+    };
+    // The database ends it by itself; this is for a server that is gone without a word.
+    let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow())?;
+    lent.give_back();
+    answer.map_err(|error: sqlx::Error| match error.as_database_error().and_then(|error| error.code()).as_deref() {
+        Some(CANCELED) => AskError::TooBroad(at_most),
+        _ => judge(&error).into(),
+    })
+}
+
+/// Postgres' code for a statement that took longer than it may.
+const CANCELED: &str = "57014";
 
 fn too_slow() -> StoreError {
     StoreError::Unavailable(format!("no answer within {} s", BATCH_TIMEOUT.as_secs()))

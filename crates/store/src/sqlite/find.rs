@@ -1,5 +1,7 @@
 //! Which jobs or events, by what operators ask for.
 
+use std::time::{Duration, Instant};
+
 use hookfast_webhook::EventId;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
@@ -97,6 +99,13 @@ fn texts(which: Which) -> Texts {
     }
 }
 
+/// The statements about these jobs.
+#[cfg(test)]
+pub(super) fn both_texts(which: Which) -> [&'static str; 2] {
+    let Texts { find, count } = texts(which);
+    [find, count]
+}
+
 pub(super) async fn find(
     readers: &SqlitePool,
     which: Which,
@@ -108,8 +117,30 @@ pub(super) async fn find(
     rows.iter().map(found).collect()
 }
 
-pub(super) async fn count(readers: &SqlitePool, which: Which, filter: &Filter) -> Result<u64, Error> {
-    query(texts(which).count, filter, None).fetch_one(readers).await?.try_get(0)
+/// How many steps SQLite takes before it looks at the clock again.
+const STEPS_BETWEEN_LOOKS: i32 = 10_000;
+
+/// How many there are; nothing if counting takes too long.
+pub(super) async fn count(
+    readers: &SqlitePool,
+    which: Which,
+    filter: &Filter,
+    within: Duration,
+) -> Result<Option<u64>, Error> {
+    let mut connection = readers.acquire().await?;
+    // The limit stays on the connection, so nothing else may be asked on it.
+    connection.close_on_drop();
+    let end = Instant::now() + within;
+    connection.lock_handle().await?.set_progress_handler(STEPS_BETWEEN_LOOKS, move || Instant::now() < end);
+    match query(texts(which).count, filter, None).fetch_one(&mut *connection).await {
+        Err(error) if was_interrupted(&error) => Ok(None),
+        counted => counted?.try_get(0).map(Some),
+    }
+}
+
+fn was_interrupted(error: &Error) -> bool {
+    const INTERRUPT: &str = "9";
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == INTERRUPT)
 }
 
 fn query<'q>(text: &'static str, filter: &'q Filter, after: Option<&'q Cursor>) -> Query<'q, Sqlite, SqliteArguments> {

@@ -2,11 +2,13 @@
 
 use std::slice;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use hookfast_store::{
     Act, Audit, Cursor, Filter, Found, JobId, NewJob, Outcome, Resolution, Routed, Step, Store, StoreError, Which,
 };
 use hookfast_webhook::{EventId, FailureKind, Priority};
+use sqlx::Connection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -98,7 +100,7 @@ async fn what_comes_or_ends_after_a_moment_is_not_found(database: Database) {
     let succeeded = settled_job(&store, Outcome::Succeeded).await;
     store.record(&[routed(event("stripe", "evt_before"), &[])]).await.unwrap();
     let moment = store.moment().await.unwrap();
-    assert!(is_in(moment.at, std::time::Duration::ZERO));
+    assert!(is_in(moment.at, Duration::ZERO));
     settle(&store, &claim_one(&store, &fresh).await, dead()).await;
     settled_job(&store, Outcome::Succeeded).await;
     settled_job(&store, dead()).await;
@@ -175,7 +177,7 @@ async fn what_is_found_says_what_an_operator_needs(database: Database) {
     assert_eq!((found.event, found.handler), (id.event, Some(handler("ledger"))));
     assert_eq!((found.state.as_deref(), found.reason.as_deref()), (Some("dead_letter"), Some("refused")));
     assert_eq!((found.message.as_deref(), found.attempts), (Some("no such customer"), 2));
-    assert!(is_in(found.finished_at.expect("it has ended"), std::time::Duration::ZERO));
+    assert!(is_in(found.finished_at.expect("it has ended"), Duration::ZERO));
     assert_eq!((found.source.as_str(), found.event_type.as_str()), ("stripe", "invoice.paid"));
     assert_eq!((found.account.as_deref(), found.received_at), (Some("acct_1"), at(0)));
     assert_eq!((found.priority, found.ordering_key.as_deref()), (Priority::Low, Some("acct_1")));
@@ -250,7 +252,7 @@ async fn a_replay_makes_finished_jobs_pending_and_leaves_the_others_alone(databa
     for id in &finished {
         let replayed = job(&store, id).await;
         assert_eq!((replayed.state.as_str(), replayed.attempts, replayed.reason), ("pending", 0, None));
-        assert!(is_in(replayed.due_at, std::time::Duration::ZERO));
+        assert!(is_in(replayed.due_at, Duration::ZERO));
         assert_eq!(store.attempts(id).await.unwrap().len(), 1, "history stays");
         assert_eq!(claim_one(&store, id).await.attempt, 1, "attempts start again");
     }
@@ -353,7 +355,52 @@ async fn what_cannot_be_noted_is_not_done(database: Database) {
     assert_eq!(state(&store, &letter).await, "dead_letter");
 }
 
+/// As another transaction would that changes the table, until it is dropped.
+async fn lock_jobs(database: &Database) -> sqlx::PgConnection {
+    let mut connection = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    sqlx::raw_sql("BEGIN; LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE").execute(&mut connection).await.unwrap();
+    connection
+}
+
+async fn a_number_that_takes_too_long_is_no_failure(database: Database) {
+    let store = database.open().await;
+    let letter = settled_job(&store, dead()).await;
+    let (all, brief) = (Filter::default(), Duration::from_millis(50));
+    assert_eq!(store.count_within(Which::DeadLetters, &all, Duration::from_secs(10)).await.unwrap(), Some(1));
+    if database.is_sqlite() {
+        // Enough for SQLite to look at the clock while it counts.
+        database
+            .execute(
+                "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers LIMIT 20000)
+                 INSERT INTO jobs (event_id, handler, state, due_at)
+                 SELECT event_id, handler || number, 'succeeded', 0 FROM jobs CROSS JOIN numbers",
+                "",
+            )
+            .await;
+        assert_eq!(store.count_within(Which::Succeeded, &all, Duration::ZERO).await.unwrap(), None);
+    } else {
+        let lock = lock_jobs(&database).await;
+        assert_eq!(store.count_within(Which::Succeeded, &all, brief).await.unwrap(), None);
+        lock.close().await.unwrap();
+    }
+    assert_eq!(jobs(&find(&store, Which::DeadLetters, &all).await), [letter], "other questions are answered as before");
+}
+
+/// A batch has 4 seconds. An operator's question has longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_on_postgres_may_take_longer_than_a_batch() {
+    let database = Database::postgres();
+    let store = database.open().await;
+    let letter = settled_job(&store, dead()).await;
+    let lock = lock_jobs(&database).await;
+    let asked = tokio::spawn(async move { store.find(Which::DeadLetters, &Filter::default(), None, 10).await });
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    lock.close().await.unwrap();
+    assert_eq!(jobs(&asked.await.unwrap().unwrap()), [letter]);
+}
+
 on_both! {
+    a_number_that_takes_too_long_is_no_failure
     every_condition_of_a_filter_counts
     what_comes_or_ends_after_a_moment_is_not_found
     what_ended_after_a_moment_is_not_acted_on
