@@ -91,7 +91,10 @@ impl From<ActError> for Exit {
     fn from(error: ActError) -> Self {
         match error {
             ActError::NoReason(_) => Self::usage("--why", error.to_string()),
-            ActError::NoTarget | ActError::NoHandler { .. } => Self::usage("--handler", error.to_string()),
+            ActError::NoTarget | ActError::NoHandler { .. } | ActError::Foreign(_) => {
+                Self::usage("--handler", error.to_string())
+            }
+            ActError::NoOrigin | ActError::StillConfigured(_) => Self::usage("--from-handler", error.to_string()),
             ActError::NoAct(_) => Self::NotFound(format!("{error}. `hookfast audit list` shows the latest")),
             ActError::NotResumable(..) => Self::Failed(error.to_string()),
             ActError::Store(source) | ActError::Broken { source, .. } => source.into(),

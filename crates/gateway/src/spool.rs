@@ -3,12 +3,12 @@
 use hookfast_store::{Spool, SpoolStatus};
 use serde_json::json;
 
-use crate::Config;
+use crate::config::OperatorConfig;
 use crate::events::{rfc3339, to_the_second};
 use crate::exit::Exit;
 
 /// Says how many events wait in the spool, and since when.
-pub(crate) async fn show(config: Config, as_json: bool) -> Result<(), Exit> {
+pub(crate) async fn show(config: OperatorConfig, as_json: bool) -> Result<(), Exit> {
     let Some(spool) = config.spool else {
         return Err(Exit::NotFound("there is no spool: it stands before Postgres, unless `spool = false`".into()));
     };

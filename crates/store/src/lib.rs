@@ -121,6 +121,12 @@ pub trait Operate: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Found>, AskError>;
 
+    /// The same with the newest event first.
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError>;
+
+    /// The names of all sources that ever had an event.
+    async fn sources(&self) -> Result<Vec<String>, StoreError>;
+
     /// Now, by the store's clock, and the newest event that it has.
     async fn moment(&self) -> Result<Moment, StoreError>;
 

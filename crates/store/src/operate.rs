@@ -27,6 +27,8 @@ pub struct Filter {
     pub since: Option<OffsetDateTime>,
     /// Received before this time.
     pub until: Option<OffsetDateTime>,
+    /// In this state, such as `pending`.
+    pub state: Option<String>,
     /// As things stood at this moment: no event that came later, no job that ended later.
     pub as_of: Option<Moment>,
 }
@@ -68,6 +70,15 @@ impl Filter {
     }
 }
 
+/// Every source once, by one look into the index for each.
+pub(crate) const SOURCES: &str = "
+WITH RECURSIVE found (source) AS (
+    SELECT (SELECT min(source) FROM dedupe_keys)
+    UNION ALL
+    SELECT (SELECT min(source) FROM dedupe_keys WHERE source > found.source) FROM found WHERE source IS NOT NULL
+)
+SELECT source FROM found WHERE source IS NOT NULL";
+
 /// The bits of a UUIDv7 behind its milliseconds.
 const BITS_BEHIND_TIME: u32 = 80;
 
@@ -89,6 +100,8 @@ pub enum Which {
     Succeeded,
     /// Dead letters, succeeded and resolved jobs.
     Finished,
+    /// Jobs that are waiting, being run, or to be tried again.
+    Unfinished,
     /// Events that no handler has a job for. None of them is of a handler or died of something.
     Unhandled,
 }
@@ -108,6 +121,10 @@ pub struct Found {
     pub message: Option<String>,
     /// How often it was tried.
     pub attempts: u32,
+    /// When it is looked at next, or how long its worker has it.
+    pub due_at: Option<OffsetDateTime>,
+    /// Since when a worker has it.
+    pub claimed_at: Option<OffsetDateTime>,
     /// When it ended.
     pub finished_at: Option<OffsetDateTime>,
     /// The source.
@@ -177,6 +194,9 @@ pub enum Resolution {
 }
 
 impl Resolution {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Ignored, Self::ManualFix];
+
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -249,7 +269,23 @@ pub enum Act<'a> {
         /// How.
         resolution: Resolution,
     },
+    /// Unfinished jobs that no worker has become resolved, with the reason `moved`, and their events get jobs of another
+    /// handler, unless they have such a job already.
+    Move {
+        /// Which, and the job that takes its place.
+        jobs: &'a [(JobId, NewJob)],
+    },
+    /// Unfinished jobs that no worker has become resolved.
+    Abandon {
+        /// Which.
+        jobs: &'a [JobId],
+        /// How.
+        resolution: Resolution,
+    },
 }
+
+/// The reason of a job that was moved to another handler.
+pub(crate) const MOVED: &str = "moved";
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,13 @@ pub(super) struct Page {
     pub(super) is_last: bool,
 }
 
+impl Page {
+    /// Nothing more.
+    pub(super) fn last() -> Self {
+        Self { found: Vec::new(), next_after: None, is_last: true }
+    }
+}
+
 impl<'a> Pages<'a> {
     /// From the first event, or from the one after `complete`.
     pub(super) fn after(store: &'a dyn Store, selection: &'a Selection, complete: Option<EventId>) -> Self {
@@ -89,6 +96,8 @@ mod tests {
             reason: None,
             message: None,
             attempts: 0,
+            due_at: None,
+            claimed_at: None,
             finished_at: None,
             source: "stripe".into(),
             event_type: "x".into(),

@@ -114,16 +114,16 @@ fn check(replay: &Replay, handlers: &Handlers) -> Result<(), ActError> {
     }
     match &replay.selection.onto {
         None if replay.selection.which == Which::Unhandled => Err(ActError::NoTarget),
-        Some(onto) if !handlers.has(onto) => Err(ActError::no_handler(onto, handlers)),
-        _ => Ok(()),
+        Some(onto) => handlers.check_target(onto),
+        None => Ok(()),
     }
 }
 
-/// Where a replay stands before this run.
-struct Start {
-    audit: Uuid,
-    after: Option<EventId>,
-    jobs_before: u64,
+/// Where an act stands before this run.
+pub(super) struct Start {
+    pub(super) audit: Uuid,
+    pub(super) after: Option<EventId>,
+    pub(super) jobs_before: u64,
 }
 
 async fn go_on(
@@ -146,7 +146,7 @@ async fn go_on(
         }
         let left = limit.saturating_sub(jobs_before + progress.changed);
         let page = if left == 0 {
-            Page { found: Vec::new(), next_after: None, is_last: true }
+            Page::last()
         } else {
             pages.next(step_size(replay.batch, replay.rate), left).await.map_err(broken)?
         };

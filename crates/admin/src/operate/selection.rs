@@ -57,6 +57,8 @@ struct Written {
     since: Option<OffsetDateTime>,
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     until: Option<OffsetDateTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     as_of: Option<OffsetDateTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,18 +75,20 @@ enum WrittenWhich {
     DeadLetters,
     Succeeded,
     Finished,
+    Unfinished,
     Unhandled,
 }
 
 impl From<Selection> for Written {
     fn from(selection: Selection) -> Self {
         let Selection { which, filter, onto, limit } = selection;
-        let Filter { events, source, handler, event_type, account, failure, since, until, as_of } = filter;
+        let Filter { events, source, handler, event_type, account, failure, since, until, state, as_of } = filter;
         Self {
             which: match which {
                 Which::DeadLetters => WrittenWhich::DeadLetters,
                 Which::Succeeded => WrittenWhich::Succeeded,
                 Which::Finished => WrittenWhich::Finished,
+                Which::Unfinished => WrittenWhich::Unfinished,
                 Which::Unhandled => WrittenWhich::Unhandled,
             },
             events: events.iter().map(ToString::to_string).collect(),
@@ -95,6 +99,7 @@ impl From<Selection> for Written {
             failure: failure.map(|failure| failure.to_string()),
             since,
             until,
+            state,
             as_of: as_of.map(|moment| moment.at),
             last_event: as_of.map(|moment| moment.last_event.to_string()),
             onto: onto.map(|handler| handler.to_string()),
@@ -121,6 +126,7 @@ impl TryFrom<Written> for Selection {
                 WrittenWhich::DeadLetters => Which::DeadLetters,
                 WrittenWhich::Succeeded => Which::Succeeded,
                 WrittenWhich::Finished => Which::Finished,
+                WrittenWhich::Unfinished => Which::Unfinished,
                 WrittenWhich::Unhandled => Which::Unhandled,
             },
             filter: Filter {
@@ -132,6 +138,7 @@ impl TryFrom<Written> for Selection {
                 failure: failure.map_err(|error| unreadable(&error))?,
                 since: written.since,
                 until: written.until,
+                state: written.state,
                 as_of,
             },
             onto: onto.map_err(|error| unreadable(&error))?,
@@ -170,9 +177,10 @@ mod tests {
             failure: Some(FailureKind::BadPayload),
             since: Some(time),
             until: Some(time + time::Duration::HOUR),
+            state: Some("failed".into()),
             as_of: Some(Moment { at: time, last_event: EventId(Uuid::now_v7()) }),
         };
-        for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unhandled] {
+        for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unfinished, Which::Unhandled] {
             let onto = Some(HandlerName::new("mail").unwrap());
             let selection = Selection { which, filter: filter.clone(), onto, limit: Some(u64::MAX) };
             let written = serde_json::to_string(&selection).unwrap();

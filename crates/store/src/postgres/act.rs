@@ -1,4 +1,4 @@
-//! What operators do to jobs: replay and resolve.
+//! What operators do to jobs: replay, resolve, move.
 
 use hookfast_webhook::EventId;
 use sqlx::postgres::PgConnection;
@@ -6,6 +6,7 @@ use sqlx::{Connection, Error, Row};
 use time::OffsetDateTime;
 
 use super::work::column;
+use crate::operate::MOVED;
 use crate::{Act, JobId, NewJob, Resolution, Step};
 
 /// Does a part of an act and notes it in the audit; nothing if there is no such audit.
@@ -14,6 +15,14 @@ pub(super) async fn act(connection: &mut PgConnection, step: &Step<'_>) -> Resul
     let changed = match step.act {
         Act::Replay { jobs, force_effects } => replay(&mut transaction, jobs, force_effects, step.as_of).await?,
         Act::Resolve { jobs, resolution } => resolve(&mut transaction, jobs, resolution, step.as_of).await?,
+        Act::Move { jobs } => {
+            let jobs: Vec<_> = jobs.iter().map(|(old, new)| (old, Some(new))).collect();
+            abandon(&mut transaction, &jobs, MOVED).await?
+        }
+        Act::Abandon { jobs, resolution } => {
+            let jobs: Vec<_> = jobs.iter().map(|job| (job, None)).collect();
+            abandon(&mut transaction, &jobs, resolution.as_str()).await?
+        }
     };
     let noted = sqlx::query(
         "UPDATE audit SET jobs = jobs + $2, next_after = CASE WHEN $4 THEN NULL ELSE $3 END, is_done = $4
@@ -107,6 +116,49 @@ async fn resolve(
         .bind(column(jobs, |job| job.handler.as_str()))
         .bind(resolution.as_str())
         .bind(as_of)
+        .fetch_one(transaction)
+        .await?;
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+}
+
+/// A job whose lease has ended has no worker any more.
+const ABANDON: &str = "
+WITH wanted AS (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
+        AS wanted (event_id, handler, new_handler, new_priority, new_key)
+), free AS (
+    SELECT wanted.*
+    FROM wanted JOIN jobs USING (event_id, handler)
+    WHERE jobs.state IN ('pending', 'failed') OR (jobs.state = 'processing' AND jobs.due_at <= clock_timestamp())
+    ORDER BY jobs.event_id, jobs.handler
+    FOR UPDATE OF jobs
+), abandoned AS (
+    UPDATE jobs SET state = 'resolved', reason = $6, finished_at = clock_timestamp(), token = NULL, worker = NULL,
+        claimed_at = NULL
+    FROM free
+    WHERE jobs.event_id = free.event_id AND jobs.handler = free.handler
+    RETURNING jobs.event_id
+), made AS (
+    INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
+    SELECT event_id, new_handler, new_priority, new_key, clock_timestamp() FROM free WHERE new_handler IS NOT NULL
+    ORDER BY event_id, new_handler
+    ON CONFLICT (event_id, handler) DO NOTHING
+)
+SELECT count(*) FROM abandoned
+";
+
+async fn abandon(
+    transaction: &mut PgConnection,
+    jobs: &[(&JobId, Option<&NewJob>)],
+    reason: &str,
+) -> Result<u64, Error> {
+    let row = sqlx::query(ABANDON)
+        .bind(column(jobs, |(old, _)| old.event.0))
+        .bind(column(jobs, |(old, _)| old.handler.as_str()))
+        .bind(column(jobs, |(_, new)| new.map(|new| new.handler.as_str())))
+        .bind(column(jobs, |(_, new)| new.map(|new| new.priority.as_str())))
+        .bind(column(jobs, |(_, new)| new.and_then(|new| new.ordering_key.as_deref())))
+        .bind(reason)
         .fetch_one(transaction)
         .await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())

@@ -30,6 +30,7 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::lent::Lent;
+use crate::operate::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey,
     EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, QUESTION_MAX, Record, Recorded,
@@ -159,6 +160,15 @@ impl Operate for PostgresStore {
             Err(AskError::TooBroad(_)) => Ok(None),
             counted => counted.map(Some),
         }
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find_newest(connection, which, filter, limit).await)
+            .await
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.pool).await.map_err(|error| judge(&error))
     }
 
     async fn moment(&self) -> Result<Moment, StoreError> {

@@ -1,5 +1,6 @@
-//! What operators do to jobs: replay and resolve.
+//! What operators do to jobs: replay, resolve, move.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use hookfast_webhook::EventId;
@@ -10,6 +11,7 @@ use time::OffsetDateTime;
 use super::moment::{micros, now};
 use super::rows::{ManyRows, Values};
 use super::work::job;
+use crate::operate::MOVED;
 use crate::{Act, JobId, NewJob, Resolution, Step};
 
 pub(super) static REPLAY: LazyLock<ManyRows> = LazyLock::new(|| {
@@ -61,11 +63,36 @@ pub(super) static NEXT_IN_LINE: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
+/// A job whose lease has ended has no worker any more.
+pub(super) static ABANDON: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET state = 'resolved', reason = column3, finished_at = column4, token = NULL, worker = NULL,
+                         claimed_at = NULL
+         FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2
+             AND (jobs.state = 'pending' OR jobs.state = 'failed'
+                  OR (jobs.state = 'processing' AND jobs.due_at <= column4))
+         RETURNING event_id, handler",
+        4,
+    )
+});
+
+pub(super) static MAKE: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "INSERT INTO jobs (event_id, handler, due_at, priority, ordering_key)
+         SELECT column1, column2, column3, column4, column5 FROM {rows} WHERE TRUE
+         ON CONFLICT (event_id, handler) DO NOTHING",
+        5,
+    )
+});
+
 /// Does a part of an act and says how many jobs it changed; nothing if there is no such act.
 pub(super) async fn act(writer: &mut SqliteConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
     let changed = match step.act {
         Act::Replay { jobs, force_effects } => replay(writer, jobs, force_effects, step.as_of).await?,
         Act::Resolve { jobs, resolution } => resolve(writer, jobs, resolution, step.as_of).await?,
+        Act::Move { jobs } => move_jobs(writer, jobs).await?,
+        Act::Abandon { jobs, resolution } => abandon(writer, jobs, resolution.as_str()).await?.len() as u64,
     };
     Ok(note(writer, step, changed).await?.then_some(changed))
 }
@@ -110,6 +137,33 @@ async fn resolve(
     let resolved = resolved.iter().map(job).collect::<Result<Vec<_>, _>>()?;
     NEXT_IN_LINE.execute(writer, &resolved, bind_id).await?;
     Ok(resolved.len() as u64)
+}
+
+/// Gives those that no worker had.
+async fn abandon<'j>(
+    writer: &mut SqliteConnection,
+    jobs: impl IntoIterator<Item = &'j JobId>,
+    reason: &str,
+) -> Result<HashSet<JobId>, Error> {
+    let now = now();
+    let bind = |job: &&JobId, values: &mut Values| {
+        bind_id(job, values);
+        values.add(reason.to_owned()).add(now);
+    };
+    let jobs: Vec<_> = jobs.into_iter().collect();
+    ABANDON.fetch(writer, &jobs, bind).await?.iter().map(job).collect()
+}
+
+async fn move_jobs(writer: &mut SqliteConnection, jobs: &[(JobId, NewJob)]) -> Result<u64, Error> {
+    let moved = abandon(writer, jobs.iter().map(|(job, _)| job), MOVED).await?;
+    let now = now();
+    let bind = |(old, new): &&(JobId, NewJob), values: &mut Values| {
+        let NewJob { handler, priority, ordering_key } = new;
+        values.add(old.event.0).add(handler.as_str()).add(now).add(priority.as_str()).add(ordering_key.as_deref());
+    };
+    let made: Vec<_> = jobs.iter().filter(|(job, _)| moved.contains(job)).collect();
+    MAKE.execute(writer, &made, bind).await?;
+    Ok(moved.len() as u64)
 }
 
 fn bind_id(job: &JobId, values: &mut Values) {

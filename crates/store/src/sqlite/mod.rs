@@ -37,6 +37,7 @@ use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
+use crate::operate::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey,
     EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, Record, Recorded, Routed, Settled,
@@ -153,6 +154,14 @@ impl Operate for SqliteStore {
 
     async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
         Ok(find::count(&self.readers, which, filter, within).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        Ok(find::find_newest(&self.readers, which, filter, limit).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.readers).await.map_err(|error| self.judge(&error))
     }
 
     async fn moment(&self) -> Result<Moment, StoreError> {

@@ -109,12 +109,23 @@ async fn an_act_on_one_job_takes_few_steps_however_many_there_are() {
         ("replay", &*act::REPLAY, [&job[..], &[time.clone(), word("normal"), Value::Null, Value::Null]].concat()),
         ("forget effects", &*act::FORGET_EFFECTS, job.clone()),
         ("resolve", &*act::RESOLVE, [&job[..], &[word("ignored"), time.clone(), Value::Null]].concat()),
-        ("next in line", &*act::NEXT_IN_LINE, job),
+        ("next in line", &*act::NEXT_IN_LINE, job.clone()),
+        ("abandon", &*act::ABANDON, [&job[..], &[word("moved"), time.clone()]].concat()),
+        ("make", &*act::MAKE, [&job[..], &[time, word("normal"), Value::Null]].concat()),
     ];
     for (name, statement, values) in cases {
         let steps = filled.steps(statement.of_size(1).0, &values);
         assert!(steps < FEW, "{name}: {steps} steps");
     }
+}
+
+/// What is finished is not read for what is not.
+#[tokio::test]
+async fn unfinished_jobs_are_found_without_a_walk_through_the_finished_ones() {
+    let (filled, _) = Filled::new().await;
+    filled.connection.execute("UPDATE jobs SET state = 'succeeded', finished_at = 1", ()).unwrap();
+    let steps = filled.steps(find::OLDEST_UNFINISHED, &[]);
+    assert!(steps < FEW, "{steps} steps");
 }
 
 #[tokio::test]
@@ -127,9 +138,9 @@ async fn a_question_about_a_short_time_takes_few_steps_however_long_the_history_
     for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unhandled] {
         for (filter, times) in [(&last_minutes, "since"), (&first_minutes, "until")] {
             let bounds = [filter.first_id(None), filter.last_id()].map(|id| blob(&id));
-            for text in find::both_texts(which) {
+            for text in find::all_texts(which) {
                 let mut values = bounds.to_vec();
-                values.resize(14, Value::Null);
+                values.resize(15, Value::Null);
                 values.push(Value::from(i64::from(EVENTS)));
                 let steps = filled.steps(text, &values);
                 assert!(steps < about_seventy, "{which:?} {times}: {steps} steps in {text}");

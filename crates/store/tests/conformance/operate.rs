@@ -13,8 +13,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, claim_one, dead, effect, event, event_at, failed, handler, is_in, job, job_of, lose_leases, new_job,
-    record_jobs, routed, settle, settled_job, state, wish,
+    Database, HOUR, LEASE, claim_one, dead, effect, event, event_at, failed, handler, is_in, job, job_of, lose_leases,
+    new_job, record_jobs, routed, settle, settled_job, settlement, state, wish,
 };
 
 fn at(second: i64) -> OffsetDateTime {
@@ -202,6 +202,8 @@ async fn pages_follow_each_other_without_gaps(database: Database) {
             pages.extend(page);
         }
         assert_eq!(pages, all);
+        let newest = store.find_newest(which, &Filter::default(), 2).await.unwrap();
+        assert!(newest.iter().eq(all.iter().rev().take(2)), "{newest:?}");
         assert!(all.is_sorted_by_key(|found| (found.event, found.handler.clone())));
     }
 }
@@ -399,7 +401,79 @@ async fn a_question_on_postgres_may_take_longer_than_a_batch() {
     assert_eq!(jobs(&asked.await.unwrap().unwrap()), [letter]);
 }
 
+async fn unfinished_jobs_are_found_with_when_they_are_due(database: Database) {
+    let store = database.open().await;
+    assert_eq!(find(&store, Which::Unfinished, &Filter::default()).await, []);
+    settled_job(&store, Outcome::Succeeded).await;
+    settled_job(&store, dead()).await;
+    let waiting = record_jobs(&store, 1).await.remove(0);
+    let failed_one = settled_job(&store, failed()).await;
+    let running = claim_one(&store, &record_jobs(&store, 1).await[0]).await.job;
+    let found = find(&store, Which::Unfinished, &Filter::default()).await;
+    assert_eq!(jobs(&found), [waiting.clone(), failed_one.clone(), running.clone()]);
+    let states: Vec<_> = found.iter().map(|found| found.state.as_deref().expect("a job has a state")).collect();
+    assert_eq!(states, ["pending", "failed", "processing"]);
+    assert!(is_in(found[1].due_at.expect("it is tried again"), HOUR));
+    assert_eq!(found[1].message.as_deref(), Some("no route"));
+    assert!(is_in(found[2].claimed_at.expect("a worker has it"), Duration::ZERO));
+    assert!(is_in(found[2].due_at.expect("it has a lease"), LEASE));
+    let only = |state: &str| Filter { state: Some(state.into()), ..Filter::default() };
+    assert_eq!(jobs(&find(&store, Which::Unfinished, &only("failed")).await), [failed_one]);
+    assert_eq!(jobs(&find(&store, Which::Unfinished, &only("processing")).await), [running]);
+    assert_eq!(find(&store, Which::Finished, &only("resolved")).await, []);
+    let other = Filter { handler: Some("mail".into()), ..Filter::default() };
+    assert_eq!(find(&store, Which::Unfinished, &other).await, []);
+}
+
+async fn only_what_no_worker_has_is_moved_or_abandoned(database: Database) {
+    let store = database.open().await;
+    let waiting = record_jobs(&store, 2).await;
+    let failed_one = settled_job(&store, failed()).await;
+    let succeeded = settled_job(&store, Outcome::Succeeded).await;
+    let running = record_jobs(&store, 1).await.remove(0);
+    let held = claim_one(&store, &running).await;
+    let all = [waiting[0].clone(), failed_one.clone(), succeeded.clone(), running.clone()];
+    let keyed = NewJob { priority: Priority::High, ordering_key: Some("a".into()), ..new_job("mail") };
+    let moved: Vec<_> = all.iter().map(|job| (job.clone(), keyed.clone())).collect();
+    assert_eq!(act(&store, Act::Move { jobs: &moved }).await, 2);
+    for id in [&waiting[0], &failed_one] {
+        let old = job(&store, id).await;
+        assert_eq!((old.state.as_str(), old.reason.as_deref()), ("resolved", Some("moved")));
+        let new = job(&store, &job_of(id.event, "mail")).await;
+        assert_eq!((new.state.as_str(), new.attempts, new.priority.as_str()), ("pending", 0, "high"));
+        assert!(is_in(new.due_at, Duration::ZERO));
+    }
+    assert_eq!(store.jobs_of(succeeded.event).await.unwrap().len(), 1);
+    assert_eq!(act(&store, Act::Move { jobs: &moved }).await, 0, "it is done once");
+
+    let abandon = Act::Abandon { jobs: &[waiting[1].clone(), running.clone()], resolution: Resolution::Ignored };
+    assert_eq!(act(&store, abandon).await, 1);
+    assert_eq!(job(&store, &waiting[1]).await.reason.as_deref(), Some("ignored"));
+    settle(&store, &held, Outcome::Succeeded).await;
+
+    // A lease that has ended holds nothing, and the late worker changes nothing any more.
+    let late = record_jobs(&store, 1).await.remove(0);
+    let lost = claim_one(&store, &late).await;
+    database.let_time_pass().await;
+    let abandon = Act::Abandon { jobs: slice::from_ref(&late), resolution: Resolution::Ignored };
+    assert_eq!(act(&store, abandon).await, 1);
+    let settled = store.settle(&[settlement(&lost, Outcome::Succeeded)]).await.unwrap();
+    assert_eq!((settled.stale, state(&store, &late).await), (vec![late.clone()], "resolved".into()));
+}
+
+async fn every_source_that_had_an_event_is_named_once(database: Database) {
+    let store = database.open().await;
+    assert_eq!(store.sources().await.unwrap(), [""; 0]);
+    let events: Vec<_> = ["b", "a", "b", "c"].into_iter().zip(1..).collect();
+    let events: Vec<_> = events.iter().map(|(source, n)| routed(event(source, &format!("evt_{n}")), &[])).collect();
+    store.record(&events).await.unwrap();
+    assert_eq!(store.sources().await.unwrap(), ["a", "b", "c"]);
+}
+
 on_both! {
+    every_source_that_had_an_event_is_named_once
+    unfinished_jobs_are_found_with_when_they_are_due
+    only_what_no_worker_has_is_moved_or_abandoned
     a_number_that_takes_too_long_is_no_failure
     every_condition_of_a_filter_counts
     what_comes_or_ends_after_a_moment_is_not_found
