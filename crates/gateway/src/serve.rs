@@ -1,12 +1,13 @@
 //! `hookfast serve`, `receive` and `work`: everything in one process, or one of its halves.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_ingest::{Dispatch, Ingest, Recording, Source, Table};
-use hookfast_processor::{Handlers, Staff};
+use hookfast_ingest::{Ingest, Recording, Source, Table};
+use hookfast_processor::{Handlers, Staff, Surroundings};
 use hookfast_queue::{Queue, QueueUrl};
 use hookfast_store::{Migrate, Store, StoreError, StoreUrl};
 use hookfast_webhook::{Clock, HandlerName, Request, SampleOrder, Secret, SourceName, SystemClock};
@@ -17,6 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::apart::OwnProcess;
 use crate::config::ConfiguredHandler;
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
@@ -86,7 +88,7 @@ pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
     ended
 }
 
-fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
+pub(crate) fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
     let threads = config.work.threads;
     Builder::new_multi_thread()
         .worker_threads(threads)
@@ -122,17 +124,24 @@ fn is_named(handler: &ConfiguredHandler, name: &str) -> bool {
 
 /// The workers of this process. They start when there is a store to work on.
 struct Workers {
-    /// Whom they work for; nobody if this process only receives.
+    /// Whom they work for; `None` if this process only receives.
     staff: Option<Vec<Staff>>,
     config: hookfast_processor::Config,
     queue: Arc<dyn Queue>,
+    apart: Arc<OwnProcess>,
     running: Option<hookfast_processor::Running>,
 }
 
 impl Workers {
-    fn of(config: &Config, role: &Role, queue: &Arc<dyn Queue>) -> Self {
-        let staff = role.works().then(|| staff(config, role));
-        Self { staff, config: config.work.clone(), queue: Arc::clone(queue), running: None }
+    fn of(config: &Config, role: &Role, file: Option<&Path>, queue: &Arc<dyn Queue>) -> Self {
+        let longest_run = config.handlers.iter().map(|handler| handler.config.deadline).max().unwrap_or_default();
+        Self {
+            staff: role.works().then(|| staff(config, role)),
+            config: config.work.clone(),
+            queue: Arc::clone(queue),
+            apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
+            running: None,
+        }
     }
 
     fn are_to_start(&self) -> bool {
@@ -143,11 +152,26 @@ impl Workers {
     /// requests to leave time holds up recording.
     async fn start(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) -> Result<(), StoreError> {
         if let Some(staff) = &self.staff {
-            let (queue, config) = (Arc::clone(&self.queue), self.config.clone());
-            let running = hookfast_processor::start(store, queue, staff.clone(), config, threads.clone());
+            let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
+            let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
+            let running = hookfast_processor::start(surroundings, staff.clone(), self.config.clone());
             self.running = Some(commits.spawn(running).await.expect("nothing in it panics or ends it")?);
         }
         Ok(())
+    }
+}
+
+impl Workers {
+    /// Pauses the handlers that the configuration pauses, and lets the others go on.
+    fn pause(&mut self, config: &Config) {
+        let paused = config.handlers.iter().filter(|handler| handler.is_paused);
+        let paused: HashSet<_> = paused.map(|handler| handler.subscription.handler.clone()).collect();
+        for staff in self.staff.iter_mut().flatten() {
+            staff.is_paused = paused.contains(&staff.name);
+        }
+        if let Some(running) = &self.running {
+            running.pause(&paused);
+        }
     }
 }
 
@@ -175,7 +199,7 @@ impl Gateway {
         let queue = self.open_queue(&config).await?;
         let fixed = Fixed::of(&config);
         let mut greeting = Greeting::of(&config, &self.role, admin.address);
-        let mut workers = Workers::of(&config, &self.role, &queue);
+        let mut workers = Workers::of(&config, &self.role, self.file.as_deref(), &queue);
         match self.keeping.store() {
             Some(store) => workers.start(store, &self.commits, &self.for_handlers).await?,
             None => greeting.say_store_is_away(),
@@ -212,8 +236,7 @@ impl Gateway {
     }
 
     async fn open_queue(&self, config: &Config) -> Result<Arc<dyn Queue>, Exit> {
-        let handlers = config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
-        hookfast_queue::open(&config.queue, handlers).await.map_err(Exit::failed)
+        hookfast_queue::open(&config.queue, self.served(config)).await.map_err(Exit::failed)
     }
 
     async fn start_ingest(
@@ -227,24 +250,23 @@ impl Gateway {
         let address = listener.local_addr().map_err(Exit::failed)?;
         greeting.add_ingest(&config, development, address);
         let known_providers = config.providers.for_recognition();
-        let dispatch = self.dispatch(&config, queue);
+        let leads_to_workers = queue.is_shared() || self.role.works();
+        let queue = leads_to_workers.then(|| Arc::clone(queue));
         let ingest = config.ingest.clone();
         let clock = Arc::new(SystemClock);
         let (store, spool) = self.keeping.for_recording();
-        let recording = Recording { store, spool, dispatch, commits: &self.commits };
+        let recording = Recording { store, spool, queue, commits: &self.commits };
         Ingest::start(listener, ingest, table(config), known_providers, recording, clock).await.map_err(Exit::failed)
     }
 
-    /// A queue in memory leads only to the workers of this process.
-    fn dispatch(&self, config: &Config, queue: &Arc<dyn Queue>) -> Option<Dispatch> {
-        let here = || staff(config, &self.role).into_iter().map(|staff| staff.name).collect();
-        let anywhere = || config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
-        let handlers = match (queue.is_shared(), self.role.works()) {
-            (true, _) => anywhere(),
-            (false, true) => here(),
-            (false, false) => return None,
-        };
-        Some(Dispatch { queue: Arc::clone(queue), handlers })
+    /// Whose hints the queue takes. A queue in memory leads only to the workers of this process.
+    fn served(&self, config: &Config) -> Vec<HandlerName> {
+        let here = || staff(config, &self.role).into_iter().filter(|staff| !staff.is_paused).map(|staff| staff.name);
+        let anywhere = config.handlers.iter().filter(|handler| !handler.is_paused);
+        match config.queue.url {
+            QueueUrl::Memory => here().collect(),
+            QueueUrl::Nats(_) => anywhere.map(|handler| handler.subscription.handler.clone()).collect(),
+        }
     }
 
     /// Waits for a reason to end, and says what is wrong if something is.
@@ -261,7 +283,7 @@ impl Gateway {
             tokio::select! {
                 name = signals.next() => {
                     if name == "SIGHUP" {
-                        self.reload(ingest, fixed);
+                        self.reload(ingest, workers, fixed).await;
                         continue;
                     }
                     tracing::info!(signal = name, "shutting down: finishing what was accepted");
@@ -290,11 +312,7 @@ impl Gateway {
     }
 
     /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
-    fn reload(&self, ingest: Option<&hookfast_ingest::Running>, fixed: &Fixed) {
-        let Some(ingest) = ingest else {
-            tracing::warn!("there is nothing to reload without an ingest listener; start again instead");
-            return;
-        };
+    async fn reload(&self, ingest: Option<&hookfast_ingest::Running>, workers: &mut Workers, fixed: &Fixed) {
         let loaded = crate::config::load(self.file.as_deref(), &self.own_handlers).and_then(|mut config| {
             match supply_secrets(&mut config, Missing::MakeUp) {
                 Ok(_) => Ok(config),
@@ -315,7 +333,11 @@ impl Gateway {
                     );
                 }
                 let (sources, handlers) = (config.sources.len(), config.handlers.len());
-                ingest.reload(table(config));
+                workers.queue.serve(&self.served(&config)).await;
+                workers.pause(&config);
+                if let Some(ingest) = ingest {
+                    ingest.reload(table(config));
+                }
                 tracing::info!(sources, handlers, "the configuration was reloaded");
             }
         }
@@ -333,17 +355,18 @@ fn table(config: Config) -> Table {
 }
 
 /// Whom this process works for.
-fn staff(config: &Config, role: &Role) -> Vec<Staff> {
+pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Staff> {
     let is_wanted = |handler: &&ConfiguredHandler| match role {
         Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
         _ => true,
     };
-    let wanted = config.handlers.iter().filter(|handler| !handler.is_paused).filter(is_wanted);
+    let wanted = config.handlers.iter().filter(is_wanted);
     wanted
-        .map(|ConfiguredHandler { subscription, handler, config, .. }| Staff {
+        .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Staff {
             name: subscription.handler.clone(),
             handler: Arc::clone(handler),
             config: config.clone(),
+            is_paused: *is_paused,
         })
         .collect()
 }
@@ -363,7 +386,7 @@ impl Fixed {
         let Config { ingest_listen, admin_listen, .. } = *config;
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
-        let handlers: Vec<_> = config.handlers.iter().map(|handler| (&handler.config, handler.is_paused)).collect();
+        let handlers: Vec<_> = config.handlers.iter().map(|handler| &handler.config).collect();
         let rest = format!("{:?} {:?} {:?} {:?} {handlers:?}", config.store, config.spool, config.queue, config.work);
         Self { ingest_listen, ingest, admin_listen, rest }
     }
@@ -493,7 +516,8 @@ impl Greeting {
 
 /// Whom we work for, and whose jobs wait.
 fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
-    let works: Vec<_> = staff(config, role).into_iter().map(|staff| staff.name).collect();
+    let works = staff(config, role).into_iter().filter(|staff| !staff.is_paused);
+    let works: Vec<_> = works.map(|staff| staff.name).collect();
     let paused = config.handlers.iter().filter(|handler| handler.is_paused);
     let paused: Vec<_> = paused.map(|handler| handler.subscription.handler.clone()).collect();
     let line = |what: &str, names: &[HandlerName]| {

@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::{EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
@@ -36,9 +37,9 @@ use turns::{Turns, Writing};
 use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
-    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError, EffectKey,
+    EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Operate, Record, Recorded, Renewed, Routed,
+    Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 pub(crate) struct SqliteStore {
@@ -87,7 +88,11 @@ impl Work for SqliteStore {
         self.write(async |writer| work::settle(writer, settlements).await).await
     }
 
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
+    async fn body(&self, event: EventId, _: usize) -> Result<Option<Bytes>, StoreError> {
+        work::body(&self.readers, event).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {
         self.write(async |writer| work::renew(writer, jobs, lease).await).await
     }
 
@@ -95,12 +100,20 @@ impl Work for SqliteStore {
         self.write(async |writer| work::hand_back(writer, jobs).await).await
     }
 
-    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
-        self.write(async |writer| sweep::sweep(writer, sweep).await).await
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError> {
+        self.write(async |writer| work::pardon(writer, runs).await).await
     }
 
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
-        self.write(async |writer| sweep::look_again(writer, handlers, limit).await).await
+    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
+        let due = sweep::with_due_jobs(&self.readers, sweep).await.map_err(|error| self.judge(&error))?;
+        if due.is_empty() {
+            return Ok(Swept::default());
+        }
+        self.write(async |writer| sweep::sweep(writer, &due, sweep).await).await
+    }
+
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
+        sweep::due_jobs(&self.readers, due).await.map_err(|error| self.judge(&error))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
@@ -344,18 +357,20 @@ mod tests {
             &work::BEHIND,
             &work::RENEW,
             &work::HAND_BACK,
-            &sweep::WAITING,
+            &work::PARDON_ATTEMPTS,
+            &work::PARDON_JOBS,
             &act::REPLAY,
             &act::FORGET_EFFECTS,
             &act::RESOLVE,
             &act::NEXT_IN_LINE,
         ];
-        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP];
+        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP, sweep::IS_ANY_DUE, sweep::DUE_JOBS];
         texts.extend(many.iter().flat_map(|statement| [1, 256].map(|rows| statement.of_size(rows).0)));
         for text in texts {
             for line in plans(&store, text).await {
                 let table = line.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
-                let whole = ["jobs", "held", "earlier", "behind", "events", "effects", "attempts"].contains(&table);
+                let whole =
+                    ["jobs", "held", "earlier", "dead", "behind", "events", "effects", "attempts"].contains(&table);
                 assert!(!whole, "{line} in {text}");
             }
         }
