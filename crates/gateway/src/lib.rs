@@ -48,6 +48,7 @@ mod replay;
 mod serve;
 mod simulate;
 mod spool;
+mod unclaimed;
 mod verify;
 
 use std::process::ExitCode;

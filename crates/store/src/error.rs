@@ -37,6 +37,16 @@ pub enum OpenError {
         /// What it said.
         problem: String,
     },
+    /// The file is damaged, or holds something else.
+    #[error("{database} is damaged, or is no SQLite database: {problem}. {remedy}")]
+    Damaged {
+        /// Which database.
+        database: String,
+        /// What SQLite said.
+        problem: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A file is not as it must be.
     #[error("{0}")]
     File(String),

@@ -35,7 +35,7 @@ pub use job::{
 };
 pub use open::{Config, Migrate, StoreUrl, open};
 pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
-pub use spool::{Behind, LateStore, SpoolConfig, SpoolStatus, Spooled};
+pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
 pub use sqlx;
@@ -46,6 +46,9 @@ pub trait Record: Send + Sync {
     /// Writes the events that are new, with one job for each of their handlers, and notes the others as resends: all or
     /// nothing, durable on return. Says for each event which it was.
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError>;
+
+    /// The event that has this key, which is the first of all that came with it.
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError>;
 
     /// How many calls of [`Record::record`] are worth having under way at once.
     fn parallel_records(&self) -> usize;

@@ -123,7 +123,7 @@ impl Walk {
             self.found_something = true;
             (self.rest, self.long_rest) = (self.sweep_every, self.dispatch_again_after);
         }
-        sweeper.dispatched.increment(dispatched.queued as u64);
+        sweeper.dispatched.increment((dispatched.queued + dispatched.waiting_already) as u64);
         sweeper.failed.increment(dispatched.not_queued as u64);
         dispatched.not_queued == 0
     }

@@ -32,9 +32,9 @@ use connections::Connections;
 use crate::lent::Lent;
 use crate::{
     Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
-    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Operate, Record, Recorded,
-    Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which,
-    Work, Written,
+    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, NotTaken, Operate, Record,
+    Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token,
+    Which, Work, Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -70,6 +70,12 @@ impl Record for PostgresStore {
         on(&self.pool, async |connection| record::record(self, connection, events).await).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = $1 AND dedupe_key = $2";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.pool).await;
+        Ok(first.map_err(|error| judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         self.parallel_batches
     }
@@ -82,8 +88,16 @@ impl Record for PostgresStore {
 
 #[async_trait]
 impl Behind for PostgresStore {
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
-        on(&self.pool, async |connection| drain::record(connection, events, self.dispatch_grace).await).await
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
+        let mut lent = Lent::new(self.pool.acquire().await.map_err(|error| judge(&error))?);
+        let record = drain::record(lent.connection(), events, self.dispatch_grace, within);
+        let recorded = timeout(within, record).await.map_err(|_| drain::too_slow(within))?;
+        lent.give_back();
+        recorded.map_err(|error| drain::not_taken(&error))
+    }
+
+    async fn takes_events(&self) -> Result<(), StoreError> {
+        on(&self.pool, async |connection| drain::try_out(connection, self.dispatch_grace).await).await
     }
 
     async fn reach(&self) -> Result<(), StoreError> {
@@ -238,9 +252,18 @@ fn too_slow(patience: Duration) -> StoreError {
     StoreError::Unavailable(format!("no answer within {} s", patience.as_secs()))
 }
 
+/// An error in words for people: without the line of the server's own source, which the driver adds.
+fn say(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::PoolTimedOut => "no connection could be made, or was free, in time".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// The first two characters of a code are its class.
 fn judge(error: &sqlx::Error) -> StoreError {
-    let problem = error.to_string();
+    let problem = say(error);
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref().map(|code| &code[..2.min(code.len())]) {
         // Data exception, constraint violation, raised by a trigger, limit exceeded: it is about these rows.

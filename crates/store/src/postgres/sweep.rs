@@ -20,17 +20,13 @@ const SWEEP: &str = "
 WITH due AS (
     SELECT event_id, handler, attempts, claimed_at, worker, state = 'processing' AS has_crashed,
         CASE WHEN state = 'processing' THEN crashes + 1 ELSE crashes END AS crashes
-    FROM unnest($1::text[]) AS wanted (name) CROSS JOIN LATERAL (
-        (SELECT * FROM jobs
-         WHERE handler = name AND state = 'failed' AND due_at <= (SELECT clock_timestamp()) AND finished_at IS NULL
-         ORDER BY due_at LIMIT $2
-         FOR UPDATE SKIP LOCKED)
-        UNION ALL
-        (SELECT * FROM jobs
-         WHERE handler = name AND state = 'processing' AND due_at <= (SELECT clock_timestamp())
-             AND finished_at IS NULL AND $5
-         ORDER BY due_at LIMIT $2
-         FOR UPDATE SKIP LOCKED)
+    FROM unnest($1::text[]) AS wanted (name) CROSS JOIN (VALUES ('failed'), ('processing')) AS kind (word)
+    CROSS JOIN LATERAL (
+        SELECT * FROM jobs
+        WHERE handler = name AND state = word AND due_at <= (SELECT clock_timestamp()) AND finished_at IS NULL
+            AND (word = 'failed' OR $5)
+        ORDER BY due_at LIMIT $2
+        FOR UPDATE SKIP LOCKED
     ) AS of_one
 ), swept AS (
     UPDATE jobs SET crashes = due.crashes, token = NULL, worker = NULL, claimed_at = NULL,

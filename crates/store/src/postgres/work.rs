@@ -234,7 +234,8 @@ pub(super) async fn renew(
     Ok(renewed)
 }
 
-/// The attempt is found by its worker and number. If another worker runs the job by now, only the counts change.
+/// The attempt is found by its worker and number. If another worker runs the job by now, only the counts change, and its own
+/// attempt stays: an operator's replay may have begun to count anew.
 const PARDON: &str = "
 WITH pardoned AS (
     UPDATE attempts SET failure = 'interrupted', message = $5
@@ -243,7 +244,8 @@ WITH pardoned AS (
         AND attempts.worker = run.worker AND attempts.failure = 'crash'
     RETURNING attempts.event_id, attempts.handler
 )
-UPDATE jobs SET crashes = greatest(crashes - 1, 0), attempts = greatest(attempts - 1, 0),
+UPDATE jobs SET crashes = greatest(crashes - 1, 0),
+    attempts = greatest(attempts - 1, CASE WHEN state = 'processing' THEN 1 ELSE 0 END),
     state = CASE WHEN state = 'dead_letter' THEN 'pending' ELSE state END,
     due_at = CASE WHEN state = 'dead_letter' THEN clock_timestamp() ELSE due_at END,
     reason = CASE WHEN state = 'dead_letter' THEN NULL ELSE reason END,

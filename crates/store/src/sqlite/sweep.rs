@@ -56,8 +56,8 @@ pub(super) const SWEEP: &str = concat!(
                      due_at = $1,
                      crashes = crashes + (state = 'processing'),
                      token = NULL, worker = NULL, claimed_at = NULL
-     WHERE (event_id, handler) IN (",
-    due!("event_id, handler"),
+     WHERE handler = $2 AND event_id IN (",
+    due!("event_id"),
     ")"
 );
 

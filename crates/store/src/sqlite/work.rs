@@ -247,10 +247,11 @@ pub(super) static PARDON_ATTEMPTS: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
-/// A job that another worker runs by now goes on, and only its counts change.
+/// A job that another worker runs by now goes on: only its counts change, and the attempt of that run stays. An operator's
+/// replay may have begun to count anew.
 pub(super) static PARDON_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
-        "UPDATE jobs SET crashes = max(crashes - 1, 0), attempts = max(attempts - 1, 0),
+        "UPDATE jobs SET crashes = max(crashes - 1, 0), attempts = max(attempts - 1, state = 'processing'),
                          due_at = iif(state = 'dead_letter', column3, due_at),
                          reason = iif(state = 'dead_letter', NULL, reason),
                          finished_at = NULL,
