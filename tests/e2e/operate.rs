@@ -81,13 +81,15 @@ fn a_typo_in_a_filter_is_refused_with_what_there_is(database: Database) {
     said(&run("dead-letters resolve --handler nope --as ignored --why x"), 2, "there is no handler `nope`");
     said(&run("jobs resolve --handler nope --as ignored --why x"), 2, "there is no handler `nope`; there is: ledger");
     // What is not configured any more, and once was, is no typo.
-    gateway.sql("UPDATE jobs SET handler = 'old', state = 'succeeded', finished_at = due_at");
+    gateway.sql(
+        "UPDATE jobs SET handler = 'old', state = 'succeeded', finished_at = (SELECT min(received_at) FROM events)",
+    );
     said(&run("dead-letters list --handler old"), 0, "There are no dead letters like that.");
 }
 
 fn operators_need_neither_secrets_nor_the_teams_own_program(database: Database) {
     let gateway = with_events(database, 2);
-    gateway.sql("UPDATE jobs SET handler = 'refunds', state = 'dead_letter', finished_at = due_at, reason = 'timeout'");
+    gateway.sql("UPDATE jobs SET handler = 'refunds', state = 'dead_letter', finished_at = (SELECT min(received_at) FROM events), reason = 'timeout'");
     let file = gateway.folder().join("hookfast.toml");
     let config = fs::read_to_string(&file).unwrap();
     let store = config.lines().find(|line| line.starts_with("url = ")).unwrap();

@@ -30,7 +30,7 @@ pub(crate) async fn run(config: OperatorConfig, command: JobsCommand) -> Result<
         JobsCommand::Summary { json } => print_summary(&summary(&*store, handlers).await?, json),
         JobsCommand::Move(arguments) => move_jobs(&*store, config, &arguments).await?,
         JobsCommand::Resolve(arguments) => resolve(&*store, config, &arguments).await?,
-        JobsCommand::Resume { id, json } => go_on(&*store, id, &handlers, json).await?,
+        JobsCommand::Resume { id, json } => go_on(&*store, id, handlers, json).await?,
     }
     store.close().await;
     Ok(())

@@ -74,6 +74,9 @@ async fn begin(
 ) -> Result<Option<Outcome>, Exit> {
     let (act, handlers) = (&arguments.act, &config.handlers);
     let selection = selection(arguments).as_of_now(store).await?;
+    if let Some(onto) = &selection.onto {
+        handlers.check_target(onto)?;
+    }
     let wants = |found: &_| handlers.want(selection.onto.as_ref(), found);
     let seen = preview(store, &selection, wants, SAMPLE).await?;
     if seen.looked_at == 0 {

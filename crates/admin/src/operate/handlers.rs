@@ -42,7 +42,7 @@ impl Handlers {
     }
 
     /// Fails unless events can be given to this handler.
-    pub(super) fn check_target(&self, name: &HandlerName) -> Result<(), ActError> {
+    pub fn check_target(&self, name: &HandlerName) -> Result<(), ActError> {
         match self.find(name) {
             Some(_) => Ok(()),
             None if self.has(name) => Err(ActError::Foreign(name.to_string())),
