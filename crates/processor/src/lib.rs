@@ -81,6 +81,7 @@ pub struct Staff {
 }
 
 /// What the workers need of the rest of the process.
+#[derive(Clone)]
 pub struct Surroundings {
     /// Where the jobs are.
     pub store: Arc<dyn Store>,

@@ -6,27 +6,48 @@ use std::sync::Arc;
 use hookfast_store::{Found, NewJob, Store, StoreError};
 use hookfast_webhook::{HandlerName, Ordering, Subscription};
 
+use super::ActError;
+
 /// What a handler computes from a body, for those that keep an order of their own.
 pub type KeyOfBody = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
 /// The handlers of the configuration.
 #[derive(Clone, Default)]
-pub struct Handlers(Vec<(Subscription, KeyOfBody)>);
+pub struct Handlers {
+    known: Vec<(Subscription, KeyOfBody)>,
+    /// Those whose code is in another program: what they subscribe to is not known here.
+    foreign: Vec<HandlerName>,
+}
 
 impl Handlers {
     /// All of them, each with the ordering key it computes.
     pub fn new(handlers: impl IntoIterator<Item = (Subscription, KeyOfBody)>) -> Self {
-        Self(handlers.into_iter().collect())
+        Self { known: handlers.into_iter().collect(), foreign: Vec::new() }
+    }
+
+    /// And these, of which only the names are known. Their own jobs can be replayed, and no others be given to them.
+    pub fn with_foreign(mut self, names: impl IntoIterator<Item = HandlerName>) -> Self {
+        self.foreign.extend(names);
+        self
     }
 
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &HandlerName> {
-        self.0.iter().map(|(subscription, _)| &subscription.handler)
+        self.known.iter().map(|(subscription, _)| &subscription.handler).chain(&self.foreign)
     }
 
     /// Whether there is such a handler.
     pub fn has(&self, name: &HandlerName) -> bool {
         self.names().any(|known| known == name)
+    }
+
+    /// Fails unless events can be given to this handler.
+    pub fn check_target(&self, name: &HandlerName) -> Result<(), ActError> {
+        match self.find(name) {
+            Some(_) => Ok(()),
+            None if self.has(name) => Err(ActError::Foreign(name.to_string())),
+            None => Err(ActError::no_handler(name, self)),
+        }
     }
 
     /// Whether a job is made of this: its own handler is there, or `onto` subscribes to such events.
@@ -62,7 +83,7 @@ impl Handlers {
     }
 
     fn find(&self, name: &HandlerName) -> Option<&(Subscription, KeyOfBody)> {
-        self.0.iter().find(|(subscription, _)| subscription.handler == *name)
+        self.known.iter().find(|(subscription, _)| subscription.handler == *name)
     }
 }
 
@@ -73,15 +94,14 @@ async fn ordering_key(
     key_of_body: &KeyOfBody,
     found: &Found,
 ) -> Result<Option<String>, StoreError> {
-    let in_source = |text: &str| format!("{}/{text}", found.source);
-    Ok(match ordering {
-        Ordering::None => None,
-        Ordering::PerAccount => found.account.as_deref().map(in_source),
-        Ordering::PerEventType => Some(in_source(&found.event_type)),
-        Ordering::Computed(_) => {
-            let event = store.event(found.event).await?;
-            // A handler that panics must not end the act. It meets the event again when it runs, and fails there.
-            event.and_then(|event| catch_unwind(AssertUnwindSafe(|| key_of_body(&event.body))).unwrap_or_default())
-        }
-    })
+    let body = match ordering {
+        Ordering::Computed(_) => store.event(found.event).await?.map(|event| event.body),
+        _ => None,
+    };
+    // A handler that panics must not end the act. It meets the event again when it runs, and fails there.
+    let computed = || match catch_unwind(AssertUnwindSafe(|| key_of_body(body.as_deref()?))) {
+        Ok(key) => key,
+        Err(_) => Some(Ordering::PANICKED.into()),
+    };
+    Ok(ordering.key_of(&found.source, found.account.as_deref(), &found.event_type, computed))
 }

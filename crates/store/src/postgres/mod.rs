@@ -20,6 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use hookfast_webhook::EventId;
+use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -30,11 +31,12 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::lent::Lent;
+use crate::operate::SOURCES;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
-    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Operate, Record, Recorded,
-    Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which,
-    Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
+    EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, NotTaken,
+    Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError,
+    StoredEvent, Sweep, Swept, Token, Which, Work, Written, is_too_slow,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -70,6 +72,12 @@ impl Record for PostgresStore {
         on(&self.pool, async |connection| record::record(self, connection, events).await).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = $1 AND dedupe_key = $2";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.pool).await;
+        Ok(first.map_err(|error| judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         self.parallel_batches
     }
@@ -82,8 +90,16 @@ impl Record for PostgresStore {
 
 #[async_trait]
 impl Behind for PostgresStore {
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
-        on(&self.pool, async |connection| drain::record(connection, events, self.dispatch_grace).await).await
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
+        let mut lent = Lent::new(self.pool.acquire().await.map_err(|error| judge(&error))?);
+        let record = drain::record(lent.connection(), events, self.dispatch_grace, within);
+        let recorded = timeout(within, record).await.map_err(|_| drain::too_slow(within))?;
+        lent.give_back();
+        recorded.map_err(|error| drain::not_taken(&error))
+    }
+
+    async fn takes_events(&self) -> Result<(), StoreError> {
+        on(&self.pool, async |connection| drain::try_out(connection, self.dispatch_grace).await).await
     }
 
     async fn reach(&self) -> Result<(), StoreError> {
@@ -150,8 +166,8 @@ impl Work for PostgresStore {
 
 #[async_trait]
 impl Operate for PostgresStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.pool, limit).await.map_err(|error| judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| events::latest(connection, limit).await).await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -168,12 +184,29 @@ impl Operate for PostgresStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        on(&self.pool, async |connection| find::find(connection, which, filter, after, limit).await).await
+    ) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find(connection, which, filter, after, limit).await)
+            .await
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        on(&self.pool, async |connection| find::count(connection, which, filter).await).await
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        match ask(&self.pool, within, async |connection| find::count(connection, which, filter).await).await {
+            Err(AskError::TooBroad(_)) => Ok(None),
+            counted => counted.map(Some),
+        }
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find_newest(connection, which, filter, limit).await)
+            .await
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.pool).await.map_err(|error| judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.pool).await.map_err(|error| judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
@@ -234,13 +267,44 @@ async fn within<T>(
     done.map_err(|error| judge(&error))
 }
 
+/// Asks something for an operator, who may wait longer than a batch: the database has as long as `at_most`.
+async fn ask<T>(
+    pool: &PgPool,
+    at_most: Duration,
+    question: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, AskError> {
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let asked = async |connection: &mut PgConnection| {
+        let mut transaction = connection.begin_with(find::begin(at_most)).await?;
+        let answer = question(&mut transaction).await?;
+        transaction.commit().await?;
+        Ok(answer)
+    };
+    // The database ends it by itself; this is for a server that is gone without a word.
+    let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow(at_most))?;
+    lent.give_back();
+    answer.map_err(|error: sqlx::Error| match is_too_slow(&error) {
+        true => AskError::TooBroad(at_most),
+        false => judge(&error).into(),
+    })
+}
+
 fn too_slow(patience: Duration) -> StoreError {
     StoreError::Unavailable(format!("no answer within {} s", patience.as_secs()))
 }
 
+/// An error in words for people: without the line of the server's own source, which the driver adds.
+fn say(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::PoolTimedOut => "no connection could be made, or was free, in time".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// The first two characters of a code are its class.
 fn judge(error: &sqlx::Error) -> StoreError {
-    let problem = error.to_string();
+    let problem = say(error);
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref().map(|code| &code[..2.min(code.len())]) {
         // Data exception, constraint violation, raised by a trigger, limit exceeded: it is about these rows.

@@ -4,12 +4,15 @@ mod act;
 pub(crate) mod effects;
 mod events;
 mod find;
+mod lock;
 mod moment;
 mod open;
 mod operate;
 mod record;
 mod rows;
 mod spool;
+#[cfg(test)]
+mod steps;
 mod sweep;
 pub(crate) mod turns;
 mod work;
@@ -18,7 +21,7 @@ mod writes;
 use std::fmt::Display;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -36,15 +39,28 @@ use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
+use crate::operate::SOURCES;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError, EffectKey,
-    EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Operate, Record, Recorded, Renewed, Routed,
-    Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
+    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, Operate, Record, Recorded,
+    Renewed, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
+    Written,
 };
+
+/// For this long, what was recorded proves that more can be.
+const PROVES_FOR: Duration = Duration::from_secs(1);
+
+/// How long a question whether the store can be written to waits for those that write.
+const CHECK_WITHIN: Duration = Duration::from_millis(700);
+
+/// How long closing tries to empty the WAL.
+const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct SqliteStore {
     /// The connection on which events are recorded, until the store is closed.
     recorder: Mutex<Option<Recorder>>,
+    /// When something was recorded last.
+    recorded: Mutex<Option<Instant>>,
     /// The one connection on which everything else is written.
     writer: SqlitePool,
     /// Whoever writes on one of the two holds this: SQLite would make the other one wait, too, but only by trying again.
@@ -56,6 +72,8 @@ pub(crate) struct SqliteStore {
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
     broken: Arc<OnceLock<String>>,
     dispatch_grace: Duration,
+    /// Held by the gateway of this file.
+    lock: Option<File>,
     /// For flushing it. It must be closed last: with it, the process gives up all its locks on the database, those of the
     /// connections included, and another process could take the WAL for its own.
     _file: Arc<File>,
@@ -67,6 +85,12 @@ impl Record for SqliteStore {
         self.record_with(|recorder| recorder.record(events, self.dispatch_grace)).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.readers).await;
+        Ok(first.map_err(|error| self.judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         1
     }
@@ -74,7 +98,7 @@ impl Record for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.refuse_if_broken()?;
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.readers).await.map_err(|error| self.judge(&error))?;
-        Ok(())
+        self.check_writing().await
     }
 }
 
@@ -140,8 +164,8 @@ impl Work for SqliteStore {
 
 #[async_trait]
 impl Operate for SqliteStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        Ok(events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))?)
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -158,12 +182,24 @@ impl Operate for SqliteStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))
+    ) -> Result<Vec<Found>, AskError> {
+        Ok(find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))?)
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        find::count(&self.readers, which, filter).await.map_err(|error| self.judge(&error))
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        Ok(find::count(&self.readers, which, filter, within).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        Ok(find::find_newest(&self.readers, which, filter, limit).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.readers).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.readers).await.map_err(|error| self.judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
@@ -201,11 +237,14 @@ impl Store for SqliteStore {
     async fn close(&self) {
         // Waits for what is under way; whoever comes later finds the store closed.
         let alone = self.alone.lock().await;
-        let _ = self.broken.set("the store is closed".into());
+        let is_whole = self.broken.set("the store is closed".into()).is_ok();
+        self.checkpoints.abort();
+        if self.lock.is_some() && is_whole {
+            self.empty_the_wal();
+        }
         drop(self.recorder().take());
         drop(alone);
         self.writer.close().await;
-        self.checkpoints.abort();
         self.readers.close().await;
     }
 }
@@ -229,7 +268,48 @@ impl SqliteStore {
         self.refuse_if_broken()?;
         let mut recorder = self.recorder();
         let recorder = recorder.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
-        waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.judge(&error))
+        let done = waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.judge(&error))?;
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Ok(done)
+    }
+
+    /// Fails if nothing can be written, as while another process holds the write lock. What was recorded a moment ago is proof
+    /// enough, so this takes no time from recording.
+    async fn check_writing(&self) -> Result<(), StoreError> {
+        let recorded = *self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.is_some_and(|recorded| recorded.elapsed() < PROVES_FOR) {
+            return Ok(());
+        }
+        let _alone = timeout(CHECK_WITHIN, self.alone.lock()).await.map_err(too_long)?;
+        self.refuse_if_broken()?;
+        let recorder = self.recorder();
+        let recorder = recorder.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        waiting_for_the_disk(|| recorder.try_out(CHECK_WITHIN)).map_err(|error| self.judge(&error))
+    }
+
+    /// Moves everything from the WAL into the database file, so that the file alone is complete. Nothing writes any more, and
+    /// what still reads or moves pages soon ends.
+    fn empty_the_wal(&self) {
+        let recorder = self.recorder();
+        let Some(recorder) = recorder.as_ref() else { return };
+        let until = Instant::now() + EMPTY_WITHIN;
+        let emptied = waiting_for_the_disk(|| {
+            loop {
+                match recorder.empty_the_wal() {
+                    Ok(false) if Instant::now() < until => std::thread::sleep(EMPTY_WITHIN / 100),
+                    ended => return ended,
+                }
+            }
+        });
+        let problem = match emptied {
+            Ok(true) => return,
+            Ok(false) => "another process is reading it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(
+            problem,
+            "the newest events are in the file `-wal` beside the database, and not in the database file alone: copy both"
+        );
     }
 
     fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
@@ -317,7 +397,10 @@ fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
         }
         // ERROR, TOOBIG, CONSTRAINT, MISMATCH
         Some(1 | 18 | 19 | 20) => StoreError::Rejected(problem),
-        // Mostly FULL, BUSY, LOCKED, NOMEM, which pass.
+        Some(5) => StoreError::Unavailable(format!(
+            "another process holds the write lock of the database, a command or a shell on the file say: {problem}"
+        )),
+        // Mostly FULL, LOCKED, NOMEM, which pass.
         Some(_) => StoreError::Unavailable(problem),
         None if error.is_crash() => {
             let _ = broken.set(problem.clone());

@@ -49,6 +49,7 @@ impl Database {
             parallel_batches: 4,
             worker_connections: 8,
             dispatch_grace: Duration::from_secs(5),
+            lock: false,
         };
         open(&config, migrate).await
     }
