@@ -1,14 +1,14 @@
 //! `hookfast serve`, `receive` and `work`: everything in one process, or one of its halves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hookfast_ingest::{Dispatch, Ingest, Recording, Source, Table};
-use hookfast_processor::{Handlers, Staff};
+use hookfast_ingest::{Ingest, Recording, Source, Table};
+use hookfast_processor::{Handlers, Staff, Surroundings};
 use hookfast_queue::{Queue, QueueUrl};
 use hookfast_store::{Migrate, Store, StoreError, StoreUrl};
 use hookfast_webhook::{Clock, HandlerName, Request, SampleOrder, Secret, SourceName, SystemClock};
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::apart::OwnProcess;
 use crate::config::ConfiguredHandler;
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
@@ -112,7 +113,7 @@ async fn say_if_slow<T>(what: &str, waiting: impl Future<Output = T>) -> T {
     }
 }
 
-fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
+pub(crate) fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
     let threads = config.work.threads;
     Builder::new_multi_thread()
         .worker_threads(threads)
@@ -152,6 +153,7 @@ struct Workers {
     staff: Option<Vec<Staff>>,
     config: hookfast_processor::Config,
     queue: Arc<dyn Queue>,
+    apart: Arc<OwnProcess>,
     configured: BTreeSet<String>,
     stage: Stage,
 }
@@ -165,10 +167,16 @@ enum Stage {
 }
 
 impl Workers {
-    fn of(config: &Config, role: &Role, queue: &Arc<dyn Queue>) -> Self {
-        let staff = role.works().then(|| staff(config, role));
-        let (config, configured) = (config.work.clone(), unclaimed::configured(config));
-        Self { staff, config, queue: Arc::clone(queue), configured, stage: Stage::NotYet }
+    fn of(config: &Config, role: &Role, file: Option<&Path>, queue: &Arc<dyn Queue>) -> Self {
+        let longest_run = config.handlers.iter().map(|handler| handler.config.deadline).max().unwrap_or_default();
+        Self {
+            staff: role.works().then(|| staff(config, role)),
+            config: config.work.clone(),
+            queue: Arc::clone(queue),
+            apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
+            configured: unclaimed::configured(config),
+            stage: Stage::NotYet,
+        }
     }
 
     fn are_to_start(&self) -> bool {
@@ -179,9 +187,10 @@ impl Workers {
     /// requests to leave time holds up recording.
     fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
         if let Some(staff) = &self.staff {
-            let (queue, config, threads) = (Arc::clone(&self.queue), self.config.clone(), threads.clone());
             commits.spawn(unclaimed::warn(Arc::clone(&store), self.configured.clone()));
-            let start = start_workers(store, queue, staff.clone(), config, threads);
+            let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
+            let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
+            let start = start_workers(surroundings, staff.clone(), self.config.clone());
             self.stage = Stage::Starting(commits.spawn(start));
         }
     }
@@ -190,8 +199,26 @@ impl Workers {
     async fn started(&mut self) -> Result<(), StoreError> {
         let Stage::Starting(starting) = &mut self.stage else { return std::future::pending().await };
         let running = starting.await.expect("nothing in it panics or ends it")?;
+        // A reload may have paused some meanwhile.
+        running.pause(&self.paused());
         self.stage = Stage::Running(running);
         Ok(())
+    }
+
+    fn paused(&self) -> HashSet<HandlerName> {
+        let staff = self.staff.iter().flatten();
+        staff.filter(|staff| staff.is_paused).map(|staff| staff.name.clone()).collect()
+    }
+
+    /// Pauses the handlers that the configuration pauses, and lets the others go on.
+    fn pause(&mut self, config: &Config) {
+        for staff in self.staff.iter_mut().flatten() {
+            staff.is_paused =
+                config.handlers.iter().any(|handler| handler.is_paused && is_named(handler, staff.name.as_str()));
+        }
+        if let Stage::Running(running) = &self.stage {
+            running.pause(&self.paused());
+        }
     }
 
     fn must_end(&self) -> CancellationToken {
@@ -222,15 +249,12 @@ impl Workers {
 
 /// Starts workers, as soon as the store can be used.
 async fn start_workers(
-    store: Arc<dyn Store>,
-    queue: Arc<dyn Queue>,
+    surroundings: Surroundings,
     staff: Vec<Staff>,
     config: hookfast_processor::Config,
-    threads: Handle,
 ) -> Result<hookfast_processor::Running, StoreError> {
     loop {
-        let (store, queue) = (Arc::clone(&store), Arc::clone(&queue));
-        let start = hookfast_processor::start(store, queue, staff.clone(), config.clone(), threads.clone());
+        let start = hookfast_processor::start(surroundings.clone(), staff.clone(), config.clone());
         let what =
             "the tables of the handlers: the workers start when these are there, and events are received meanwhile";
         match say_if_slow(what, start).await {
@@ -319,7 +343,7 @@ impl Gateway {
         let queue = say_if_slow("the queue", self.open_queue(&config)).await?;
         let fixed = Fixed::of(&config);
         let mut greeting = Greeting::of(&config, role, admin.address);
-        let workers = Workers::of(&config, role, &queue);
+        let workers = Workers::of(&config, role, self.prepared.file.as_deref(), &queue);
         if self.keeping.store().is_none() {
             greeting.say_store_is_away();
         }
@@ -341,10 +365,13 @@ impl Gateway {
         let ended = self.wait(signals, ingest.as_ref(), &store_broken, &mut workers, &fixed).await;
         let patience = workers.config.shutdown_timeout;
         let orderly_end = async {
-            if let Some(ingest) = ingest {
-                ingest.shut_down().await;
-            }
-            workers.shut_down().await;
+            let receiving = async {
+                if let Some(ingest) = ingest {
+                    ingest.shut_down().await;
+                }
+            };
+            // At the same time: supervisors do not wait for one after the other.
+            tokio::join!(receiving, workers.shut_down());
             upkeep.abort();
             admin.shut_down();
             let _ = timeout(QUEUE_CLOSES_WITHIN, queue.close()).await;
@@ -361,8 +388,7 @@ impl Gateway {
     }
 
     async fn open_queue(&self, config: &Config) -> Result<Arc<dyn Queue>, Exit> {
-        let handlers = config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
-        hookfast_queue::open(&config.queue, handlers).await.map_err(Exit::failed)
+        hookfast_queue::open(&config.queue, self.served(config)).await.map_err(Exit::failed)
     }
 
     async fn start_ingest(
@@ -376,27 +402,26 @@ impl Gateway {
         let address = listener.local_addr().map_err(Exit::failed)?;
         greeting.add_ingest(&config, development, address);
         let known_providers = config.providers.for_recognition();
-        let dispatch = self.dispatch(&config, queue);
+        let leads_to_workers = queue.is_shared() || self.prepared.role.works();
+        let to_workers = leads_to_workers.then(|| Arc::clone(queue));
         let ingest = config.ingest.clone();
         let clock = Arc::new(SystemClock);
         let (store, spool) = self.keeping.for_recording();
         let (keeping, queue) = (Arc::clone(&self.keeping), Arc::clone(queue));
         let details = Report { keeping, queue, configured: unclaimed::configured(&config) };
         let details = Some(Arc::new(details) as _);
-        let recording = Recording { store, spool, dispatch, details, commits: &self.prepared.commits };
+        let recording = Recording { store, spool, queue: to_workers, details, commits: &self.prepared.commits };
         Ingest::start(listener, ingest, table(config), known_providers, recording, clock).await.map_err(Exit::failed)
     }
 
-    /// A queue in memory leads only to the workers of this process.
-    fn dispatch(&self, config: &Config, queue: &Arc<dyn Queue>) -> Option<Dispatch> {
-        let here = || staff(config, &self.prepared.role).into_iter().map(|staff| staff.name).collect();
-        let anywhere = || config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
-        let handlers = match (queue.is_shared(), self.prepared.role.works()) {
-            (true, _) => anywhere(),
-            (false, true) => here(),
-            (false, false) => return None,
-        };
-        Some(Dispatch { queue: Arc::clone(queue), handlers })
+    /// Whose hints the queue takes. A queue in memory leads only to the workers of this process.
+    fn served(&self, config: &Config) -> Vec<HandlerName> {
+        let here = || staff(config, &self.prepared.role).into_iter().filter(|staff| !staff.is_paused);
+        let anywhere = config.handlers.iter().filter(|handler| !handler.is_paused);
+        match config.queue.url {
+            QueueUrl::Memory => here().map(|staff| staff.name).collect(),
+            QueueUrl::Nats(_) => anywhere.map(|handler| handler.subscription.handler.clone()).collect(),
+        }
     }
 
     /// Waits for a reason to end, and says what is wrong if something is.
@@ -413,7 +438,7 @@ impl Gateway {
             tokio::select! {
                 name = signals.next() => {
                     if name == "SIGHUP" {
-                        self.reload(ingest, fixed);
+                        self.reload(ingest, workers, fixed).await;
                         continue;
                     }
                     tracing::info!(signal = name, "shutting down: finishing what was accepted");
@@ -444,11 +469,7 @@ impl Gateway {
     }
 
     /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
-    fn reload(&self, ingest: Option<&hookfast_ingest::Running>, fixed: &Fixed) {
-        let Some(ingest) = ingest else {
-            tracing::warn!("there is nothing to reload without an ingest listener; start again instead");
-            return;
-        };
+    async fn reload(&self, ingest: Option<&hookfast_ingest::Running>, workers: &mut Workers, fixed: &Fixed) {
         let loaded =
             crate::config::load(self.prepared.file.as_deref(), &self.prepared.own_handlers).and_then(|mut config| {
                 match supply_secrets(&mut config, Missing::MakeUp) {
@@ -470,7 +491,11 @@ impl Gateway {
                     );
                 }
                 let (sources, handlers) = (config.sources.len(), config.handlers.len());
-                ingest.reload(table(config));
+                workers.queue.serve(&self.served(&config)).await;
+                workers.pause(&config);
+                if let Some(ingest) = ingest {
+                    ingest.reload(table(config));
+                }
                 tracing::info!(sources, handlers, "the configuration was reloaded");
             }
         }
@@ -488,17 +513,18 @@ fn table(config: Config) -> Table {
 }
 
 /// Whom this process works for.
-fn staff(config: &Config, role: &Role) -> Vec<Staff> {
+pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Staff> {
     let is_wanted = |handler: &&ConfiguredHandler| match role {
         Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
         _ => true,
     };
-    let wanted = config.handlers.iter().filter(|handler| !handler.is_paused).filter(is_wanted);
+    let wanted = config.handlers.iter().filter(is_wanted);
     wanted
-        .map(|ConfiguredHandler { subscription, handler, config, .. }| Staff {
+        .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Staff {
             name: subscription.handler.clone(),
             handler: Arc::clone(handler),
             config: config.clone(),
+            is_paused: *is_paused,
         })
         .collect()
 }
@@ -518,7 +544,7 @@ impl Fixed {
         let Config { ingest_listen, admin_listen, .. } = *config;
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
-        let handlers: Vec<_> = config.handlers.iter().map(|handler| (&handler.config, handler.is_paused)).collect();
+        let handlers: Vec<_> = config.handlers.iter().map(|handler| &handler.config).collect();
         let rest = format!("{:?} {:?} {:?} {:?} {handlers:?}", config.store, config.spool, config.queue, config.work);
         Self { ingest_listen, ingest, admin_listen, rest }
     }
@@ -663,7 +689,8 @@ impl Greeting {
 
 /// Whom we work for, and whose jobs wait.
 fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
-    let works: Vec<_> = staff(config, role).into_iter().map(|staff| staff.name).collect();
+    let works = staff(config, role).into_iter().filter(|staff| !staff.is_paused);
+    let works: Vec<_> = works.map(|staff| staff.name).collect();
     let paused = config.handlers.iter().filter(|handler| handler.is_paused);
     let paused: Vec<_> = paused.map(|handler| handler.subscription.handler.clone()).collect();
     let line = |what: &str, names: &[HandlerName]| {

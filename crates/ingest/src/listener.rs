@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use hookfast_queue::Queue;
 use hookfast_store::Record;
 use hookfast_webhook::{Clock, Provider, SourceName, Subscription};
 use hyper::server::conn::http1;
@@ -21,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
 use crate::connection::{Busy, ImpatientStream, Patience};
-use crate::dispatch::{Dispatch, Dispatcher};
+use crate::dispatch::Dispatcher;
 use crate::drain::{self, Drainer};
 use crate::health::{Details, Readiness};
 use crate::limit::Limits;
@@ -93,8 +94,8 @@ pub struct Recording<'a> {
     pub store: Arc<dyn Record>,
     /// Where instead, while that is away.
     pub spool: Option<SpoolWay>,
-    /// Who is told; nobody where that leads nowhere.
-    pub dispatch: Option<Dispatch>,
+    /// How the workers are told, where that leads anywhere.
+    pub queue: Option<Arc<dyn Queue>>,
     /// What `/readyz?verbose` says about the rest of the process.
     pub details: Option<Arc<dyn Details>>,
     /// The runtime of the commits. In the one of the requests, each step of a commit would queue behind the very requests
@@ -112,13 +113,13 @@ impl Ingest {
         recording: Recording<'_>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Running> {
-        let Recording { store, spool, dispatch, details, commits } = recording;
+        let Recording { store, spool, queue, details, commits } = recording;
         let address = listener.local_addr()?;
         let (connections, committers, followers) = (TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
         let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
         let last_call = CancellationToken::new();
         let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
-        let dispatcher = dispatch.map(|dispatch| Dispatcher::start(dispatch, &followers, commits));
+        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &followers, commits));
         let spooling = match spool {
             Some(way) => Some(Arc::new(Spooling::start(way).await)),
             None => None,

@@ -210,7 +210,7 @@ impl Kit {
         self.store.begin_act(&audit).await.expect("the store answers");
         let again = NewJob { handler: job.handler.clone(), priority: Priority::Normal, ordering_key: None };
         let act = Act::Replay { jobs: &[(job.event, again)], force_effects: false };
-        let step = Step { audit: audit.id, act, next_after: None, is_last: true };
+        let step = Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None };
         self.store.act(&step).await.expect("the job is replayed");
     }
 }

@@ -1,5 +1,7 @@
 //! Errors, named by what the caller can do about them.
 
+use std::time::Duration;
+
 /// A verb of the store failed. Nothing may be answered 2xx on any of these.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -13,6 +15,20 @@ pub enum StoreError {
     /// An I/O error or damage. This handle gives no more promises: the process must open the store anew.
     #[error("the store had an I/O error and is not used any more until a restart: {0}")]
     Broken(String),
+}
+
+/// An operator's question has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AskError {
+    /// The database is fine, but there is too much to go through.
+    #[error(
+        "the question is too broad: the database was not done with it after {} s. Ask for less: a shorter time with \
+         --since and --until, one --handler, a smaller --limit, or the ids of events", .0.as_secs()
+    )]
+    TooBroad(Duration),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The store cannot be opened.
@@ -86,14 +102,31 @@ pub enum OpenError {
 
 /// Whether an error of the driver means that the database went away, and not that it disliked a statement.
 pub fn is_outage(error: &sqlx::Error) -> bool {
+    use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, Tls, WorkerCrashed};
+
     let Some(error) = error.as_database_error() else {
-        return !matches!(error, sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_));
+        return matches!(error, Io(_) | Tls(_) | Protocol(_) | PoolTimedOut | PoolClosed | WorkerCrashed);
     };
     let code = error.code().unwrap_or_default();
     if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
         // BUSY, LOCKED, IOERR, CORRUPT, FULL, CANTOPEN, NOTADB
         return code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 11 | 13 | 14 | 26));
     }
-    // Connection, resources, the operator's doing, the system.
-    ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
+    // Connection, resources, the operator's doing, the system. A statement that took too long is none of these.
+    code != STATEMENT_TIMEOUT && ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
 }
+
+/// Whether a statement was ended because it took too long.
+pub fn is_too_slow(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == STATEMENT_TIMEOUT)
+}
+
+/// Whether a statement itself can be the reason for an error that looks like an outage: it may have used up what the server
+/// has. Whether it was shows when the server is asked something else.
+pub fn is_about_statement(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>());
+    error.is_some_and(|error| ["53", "57", "58"].iter().any(|class| error.code().starts_with(class)))
+}
+
+/// Postgres' code for a statement that was cancelled: by `statement_timeout`, or by an administrator.
+const STATEMENT_TIMEOUT: &str = "57014";

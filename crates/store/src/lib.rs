@@ -21,19 +21,20 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::{Event, EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::{Event, EventId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, Value, Written};
-pub use error::{OpenError, StoreError, is_outage};
+pub use error::{AskError, OpenError, StoreError, is_about_statement, is_outage, is_too_slow};
 pub use headers::StoredHeaders;
 pub use job::{
-    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, JobId, NewJob, Outcome, Ready, Settled, Settlement, Sweep,
-    Swept, Token,
+    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
+    NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
-pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
+pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
 pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
@@ -67,18 +68,26 @@ pub trait Work: Send + Sync {
     /// Writes how runs ended, with their attempts, for those jobs that are still the worker's.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
 
-    /// Moves the end of leases to `lease` from now. Gives the jobs that are not the worker's any more.
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError>;
+    /// The body of an event. It may take as long as a body of this size takes over a narrow link. Nothing if there is no
+    /// such event.
+    async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError>;
+
+    /// Moves the end of leases to `lease` from now, and says which jobs it could not do that for.
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError>;
 
     /// Gives jobs back that were claimed and not begun, as if they had not been claimed; due at once.
     async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError>;
 
-    /// Looks at unfinished jobs that are due, those longest due first: due retries and jobs whose lease has ended become
-    /// pending, all are to be looked at again later. A lease that has ended is an attempt of its own kind.
+    /// Turns the crashes that the sweeper noted for these runs into interruptions, which cost the job nothing: their
+    /// process has just said that it lives.
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError>;
+
+    /// Makes jobs pending whose retry is due or whose lease has ended, the longest due first. A lease that has ended is an
+    /// attempt of its own kind.
     async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError>;
 
-    /// Makes pending jobs due at once, because the queue has lost what it held. At most `limit`; says how many.
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError>;
+    /// The pending jobs of a handler that are due, the longest due first. Changes nothing.
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError>;
 
     /// How much there is to do.
     async fn backlog(&self) -> Result<Backlog, StoreError>;
@@ -99,11 +108,15 @@ pub trait Work: Send + Sync {
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;
 }
 
+/// The longest that the database works on an operator's question: far longer than recording may take, because an operator can
+/// wait, and not without end, because it costs the others.
+pub const QUESTION_MAX: Duration = Duration::from_secs(60);
+
 /// What operators ask of a database.
 #[async_trait]
 pub trait Operate: Send + Sync {
     /// The newest events first.
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError>;
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError>;
 
     /// One event with everything that was recorded about it.
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError>;
@@ -118,10 +131,24 @@ pub trait Operate: Send + Sync {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError>;
+    ) -> Result<Vec<Found>, AskError>;
+
+    /// The same with the newest event first.
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError>;
+
+    /// The names of all sources that ever had an event.
+    async fn sources(&self) -> Result<Vec<String>, StoreError>;
+
+    /// Now, by the store's clock, and the newest event that it has.
+    async fn moment(&self) -> Result<Moment, StoreError>;
+
+    /// How many [`Operate::find`] would find in all; nothing if counting takes longer than `within`.
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError>;
 
     /// How many [`Operate::find`] would find in all.
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError>;
+    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, AskError> {
+        self.count_within(which, filter, QUESTION_MAX).await?.ok_or(AskError::TooBroad(QUESTION_MAX))
+    }
 
     /// The runs of a job, the first one first.
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError>;

@@ -18,7 +18,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::{EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::EventId;
+use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -29,21 +31,33 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::lent::Lent;
+use crate::operate::SOURCES;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, NotTaken, Operate, Record, Recorded, Routed, Settled, Settlement,
-    Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
+    EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, NotTaken,
+    Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError,
+    StoredEvent, Sweep, Swept, Token, Which, Work, Written, is_too_slow,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
 /// committer from a server that is gone without a word.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long counting jobs may take.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A link on which a body comes slower than this is as good as none.
+const LEAST_BYTES_PER_SECOND: usize = 256 * 1024;
+
 pub(crate) struct PostgresStore {
     /// For recording and for operators.
     pool: PgPool,
-    /// For workers and sweepers.
+    /// For claims and sweepers.
     workers: PgPool,
+    /// For renewals and outcomes: a slow claim must not keep a lease from being renewed.
+    leases: PgPool,
+    /// For what may take long: large bodies and counting. Without a time limit on the server.
+    bodies: PgPool,
     /// For the transactions of effects.
     effects: Arc<Connections>,
     parallel_batches: usize,
@@ -99,28 +113,37 @@ impl Work for PostgresStore {
         on(&self.workers, async |connection| work::claim(connection, claim).await).await
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
-        on(&self.workers, async |connection| work::settle(connection, settlements).await).await
+    async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        let patience = BATCH_TIMEOUT + Duration::from_secs((size_bytes / LEAST_BYTES_PER_SECOND) as u64);
+        within(patience, &self.bodies, async |connection| work::body(connection, event).await).await
     }
 
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
-        on(&self.workers, async |connection| work::renew(connection, jobs, lease).await).await
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        on(&self.leases, async |connection| work::settle(connection, settlements).await).await
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {
+        on(&self.leases, async |connection| work::renew(connection, jobs, lease).await).await
     }
 
     async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError> {
-        on(&self.workers, async |connection| work::hand_back(connection, jobs).await).await
+        on(&self.leases, async |connection| work::hand_back(connection, jobs).await).await
+    }
+
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError> {
+        on(&self.leases, async |connection| work::pardon(connection, runs).await).await
     }
 
     async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
         on(&self.workers, async |connection| sweep::sweep(connection, sweep).await).await
     }
 
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
-        on(&self.workers, async |connection| sweep::look_again(connection, handlers, limit).await).await
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
+        on(&self.workers, async |connection| sweep::due_jobs(connection, due).await).await
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
-        on(&self.pool, async |connection| sweep::backlog(connection).await).await
+        within(COUNT_TIMEOUT, &self.bodies, async |connection| sweep::backlog(connection).await).await
     }
 
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
@@ -143,8 +166,8 @@ impl Work for PostgresStore {
 
 #[async_trait]
 impl Operate for PostgresStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.pool, limit).await.map_err(|error| judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| events::latest(connection, limit).await).await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -161,12 +184,29 @@ impl Operate for PostgresStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        on(&self.pool, async |connection| find::find(connection, which, filter, after, limit).await).await
+    ) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find(connection, which, filter, after, limit).await)
+            .await
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        on(&self.pool, async |connection| find::count(connection, which, filter).await).await
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        match ask(&self.pool, within, async |connection| find::count(connection, which, filter).await).await {
+            Err(AskError::TooBroad(_)) => Ok(None),
+            counted => counted.map(Some),
+        }
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find_newest(connection, which, filter, limit).await)
+            .await
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.pool).await.map_err(|error| judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.pool).await.map_err(|error| judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
@@ -198,7 +238,13 @@ impl Operate for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn close(&self) {
-        tokio::join!(self.pool.close(), self.workers.close(), self.effects.close());
+        tokio::join!(
+            self.pool.close(),
+            self.workers.close(),
+            self.leases.close(),
+            self.bodies.close(),
+            self.effects.close()
+        );
     }
 }
 
@@ -207,14 +253,44 @@ async fn on<T>(
     pool: &PgPool,
     verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
 ) -> Result<T, StoreError> {
+    within(BATCH_TIMEOUT, pool, verb).await
+}
+
+async fn within<T>(
+    patience: Duration,
+    pool: &PgPool,
+    verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, StoreError> {
     let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
-    let done = timeout(BATCH_TIMEOUT, verb(lent.connection())).await.map_err(|_| too_slow())?;
+    let done = timeout(patience, verb(lent.connection())).await.map_err(|_| too_slow(patience))?;
     lent.give_back();
     done.map_err(|error| judge(&error))
 }
 
-fn too_slow() -> StoreError {
-    StoreError::Unavailable(format!("no answer within {} s", BATCH_TIMEOUT.as_secs()))
+/// Asks something for an operator, who may wait longer than a batch: the database has as long as `at_most`.
+async fn ask<T>(
+    pool: &PgPool,
+    at_most: Duration,
+    question: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, AskError> {
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let asked = async |connection: &mut PgConnection| {
+        let mut transaction = connection.begin_with(find::begin(at_most)).await?;
+        let answer = question(&mut transaction).await?;
+        transaction.commit().await?;
+        Ok(answer)
+    };
+    // The database ends it by itself; this is for a server that is gone without a word.
+    let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow(at_most))?;
+    lent.give_back();
+    answer.map_err(|error: sqlx::Error| match is_too_slow(&error) {
+        true => AskError::TooBroad(at_most),
+        false => judge(&error).into(),
+    })
+}
+
+fn too_slow(patience: Duration) -> StoreError {
+    StoreError::Unavailable(format!("no answer within {} s", patience.as_secs()))
 }
 
 /// An error in words for people: without the line of the server's own source, which the driver adds.

@@ -16,11 +16,20 @@ use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
-/// Connections for claims, outcomes and sweeps: each is one statement for many jobs.
+/// Connections for claims and sweeps: each is one statement for many jobs.
 const WORKER_CONNECTIONS: u32 = 4;
+
+/// Connections for renewals and outcomes.
+const LEASE_CONNECTIONS: u32 = 2;
+
+/// Connections for large bodies and for counting.
+const BODY_CONNECTIONS: u32 = 2;
 
 /// Connections for everything that is not recording.
 const OTHER_CONNECTIONS: u32 = 2;
+
+/// How long a run waits for another's body to arrive before its own is asked for.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
     pub(crate) async fn open(options: PgConnectOptions, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
@@ -51,6 +60,9 @@ impl PostgresStore {
             pool,
             // So that no handler can take a connection from recording. They are made when they are needed.
             workers: self::pool(WORKER_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
+            leases: self::pool(LEASE_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
+            bodies: self::pool(BODY_CONNECTIONS, BODY_PATIENCE)
+                .connect_lazy_with(options.clone().options([("statement_timeout", "0")])),
             effects: Connections::new(options, config.worker_connections),
             parallel_batches: config.parallel_batches,
             dispatch_grace: config.dispatch_grace,

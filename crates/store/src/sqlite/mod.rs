@@ -11,6 +11,8 @@ mod operate;
 mod record;
 mod rows;
 mod spool;
+#[cfg(test)]
+mod steps;
 mod sweep;
 pub(crate) mod turns;
 mod work;
@@ -22,7 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use hookfast_webhook::{EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
@@ -36,10 +39,12 @@ use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
+use crate::operate::SOURCES;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey, EffectWrite,
-    EventSummary, Filter, Found, JobId, JobSummary, Operate, Record, Recorded, Routed, Settled, Settlement, Step,
-    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
+    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, Operate, Record, Recorded,
+    Renewed, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
+    Written,
 };
 
 /// For this long, what was recorded proves that more can be.
@@ -107,7 +112,11 @@ impl Work for SqliteStore {
         self.write(async |writer| work::settle(writer, settlements).await).await
     }
 
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
+    async fn body(&self, event: EventId, _: usize) -> Result<Option<Bytes>, StoreError> {
+        work::body(&self.readers, event).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {
         self.write(async |writer| work::renew(writer, jobs, lease).await).await
     }
 
@@ -115,12 +124,20 @@ impl Work for SqliteStore {
         self.write(async |writer| work::hand_back(writer, jobs).await).await
     }
 
-    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
-        self.write(async |writer| sweep::sweep(writer, sweep).await).await
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError> {
+        self.write(async |writer| work::pardon(writer, runs).await).await
     }
 
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
-        self.write(async |writer| sweep::look_again(writer, handlers, limit).await).await
+    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
+        let due = sweep::with_due_jobs(&self.readers, sweep).await.map_err(|error| self.judge(&error))?;
+        if due.is_empty() {
+            return Ok(Swept::default());
+        }
+        self.write(async |writer| sweep::sweep(writer, &due, sweep).await).await
+    }
+
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
+        sweep::due_jobs(&self.readers, due).await.map_err(|error| self.judge(&error))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
@@ -147,8 +164,8 @@ impl Work for SqliteStore {
 
 #[async_trait]
 impl Operate for SqliteStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        Ok(events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))?)
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -165,12 +182,24 @@ impl Operate for SqliteStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))
+    ) -> Result<Vec<Found>, AskError> {
+        Ok(find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))?)
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        find::count(&self.readers, which, filter).await.map_err(|error| self.judge(&error))
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        Ok(find::count(&self.readers, which, filter, within).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        Ok(find::find_newest(&self.readers, which, filter, limit).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.readers).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.readers).await.map_err(|error| self.judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
@@ -383,6 +412,7 @@ fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::{Connection, StatementStatus};
     use sqlx::Row;
 
     use super::{SqliteStore, act, sweep, work};
@@ -411,20 +441,82 @@ mod tests {
             &work::BEHIND,
             &work::RENEW,
             &work::HAND_BACK,
-            &sweep::WAITING,
+            &work::PARDON_ATTEMPTS,
+            &work::PARDON_JOBS,
             &act::REPLAY,
             &act::FORGET_EFFECTS,
             &act::RESOLVE,
             &act::NEXT_IN_LINE,
         ];
-        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP];
+        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP, sweep::IS_ANY_DUE, sweep::DUE_JOBS];
         texts.extend(many.iter().flat_map(|statement| [1, 256].map(|rows| statement.of_size(rows).0)));
         for text in texts {
             for line in plans(&store, text).await {
                 let table = line.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
-                let whole = ["jobs", "held", "earlier", "behind", "events", "effects", "attempts"].contains(&table);
+                let whole =
+                    ["jobs", "held", "earlier", "dead", "behind", "events", "effects", "attempts"].contains(&table);
                 assert!(!whole, "{line} in {text}");
             }
+        }
+    }
+
+    /// How many steps SQLite takes for the statements of a text, about the last job of the key.
+    fn steps(connection: &Connection, text: &str, blocks: bool) -> i32 {
+        let mut steps = 0;
+        for statement in text.split(';') {
+            let mut statement = connection.prepare(statement).expect("the statement is right");
+            for index in 1..=statement.parameter_count() {
+                let name = statement.parameter_name(index).expect("all have a name").to_owned();
+                let is_claim = text != sweep::DUE_JOBS;
+                let bound = match (name.as_str(), is_claim) {
+                    ("$1", _) => statement.raw_bind_parameter(index, "ledger"),
+                    ("$2", true) => statement.raw_bind_parameter(index, format!("[\"{}\"]", "ff".repeat(16))),
+                    ("$2", false) => statement.raw_bind_parameter(index, 0),
+                    ("$3", _) => statement.raw_bind_parameter(index, [0_u8; 16]),
+                    ("$4", true) => statement.raw_bind_parameter(index, "w1"),
+                    ("$6", false) | ("$9", _) => statement.raw_bind_parameter(index, blocks),
+                    _ => statement.raw_bind_parameter(index, 1000),
+                };
+                bound.expect("there is such a parameter");
+            }
+            let mut rows = statement.raw_query();
+            while rows.next().expect("it runs").is_some() {}
+            drop(rows);
+            steps += statement.get_status(StatementStatus::VmStep);
+        }
+        steps
+    }
+
+    /// Postgres' side of this is among the conformance tests.
+    #[tokio::test]
+    async fn many_dead_letters_of_a_key_cost_nothing() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("test.db");
+        let _store = SqliteStore::open(&path, std::time::Duration::ZERO, Migrate::Run).await.expect("opens");
+        let connection = Connection::open(&path).expect("opens");
+        let all_steps = || {
+            let both = [true, false];
+            [work::CLAIM_IN_ORDER, sweep::DUE_JOBS].map(|text| {
+                both.map(|blocks| {
+                    connection.execute_batch("BEGIN").expect("it runs");
+                    let steps = steps(&connection, text, blocks);
+                    connection.execute_batch("ROLLBACK").expect("it runs");
+                    steps
+                })
+            })
+        };
+        let job = "INSERT INTO jobs (event_id, handler, due_at, ordering_key)
+                   VALUES (unhex('ffffffffffffffffffffffffffffffff'), 'ledger', 1, 'a')";
+        connection.execute_batch(job).expect("it runs");
+        let alone = all_steps();
+        let dead_letters = "
+            WITH RECURSIVE ids (number) AS (VALUES (1) UNION ALL SELECT number + 1 FROM ids WHERE number < 2000)
+            INSERT INTO jobs (event_id, handler, state, due_at, ordering_key, reason, finished_at)
+            SELECT unhex(printf('%032x', number)), 'ledger', 'dead_letter', 1, 'a', 'refused', 1 FROM ids";
+        connection.execute_batch(dead_letters).expect("it runs");
+        let behind_many = all_steps();
+        for (alone, behind_many) in alone.iter().flatten().zip(behind_many.iter().flatten()) {
+            assert!(*alone > 0 && *behind_many < alone + 100, "{alone} steps became {behind_many}");
         }
     }
 }
