@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use hookfast_harness::{Answer, Database, Gateway, PrivatePostgres, eventually, sample};
+use hookfast_harness::{Answer, Database, Gateway, PrivatePostgres, Signal, eventually, sample};
 
 use crate::{patient, setup};
 
@@ -55,6 +55,35 @@ fn it_is_live_and_ready_until_a_table_is_gone(database: Database) {
 on_both! {
     one_bad_row_does_not_spoil_the_others
     it_is_live_and_ready_until_a_table_is_gone
+    jobs_of_handlers_that_are_not_configured_are_shown
+}
+
+#[test]
+fn it_is_not_ready_while_another_process_holds_the_write_lock() {
+    let gateway = setup(Database::Sqlite).start();
+    eventually("it is ready", || get(&gateway, "/readyz").status == 200);
+    let hold = gateway.hold_writes();
+    eventually("it is not ready", || get(&gateway, "/readyz").status == 503);
+    assert!(gateway.log().contains("another process holds the write lock"));
+    drop(hold);
+    eventually("it is ready again", || get(&gateway, "/readyz").status == 200);
+}
+
+fn jobs_of_handlers_that_are_not_configured_are_shown(database: Database) {
+    let mut gateway = patient(database).start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+    gateway.sql("UPDATE jobs SET handler = 'gone'");
+    gateway.signal(Signal::Term);
+    gateway.wait();
+    let gateway = gateway.restart();
+    let line = "jobs of `gone`, which is not in the configuration: 1 pending\n";
+    let answer = get(&gateway, "/readyz?verbose");
+    assert!(answer.status == 200 && answer.text().starts_with("ready\nstore: it can be used\n"), "{}", answer.text());
+    assert!(answer.text().contains(line), "{}", answer.text());
+    eventually("the log warns of them", || {
+        let log = gateway.log();
+        log.contains("hookfast jobs list --handler gone") && log.contains("hookfast jobs move")
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use hookfast_harness::{Client, Database, PrivatePostgres, sample, sample_key};
+use hookfast_harness::{Client, Database, PrivatePostgres, eventually, sample, sample_key};
 
 use crate::{patient, setup};
 
@@ -25,6 +25,18 @@ fn copies_that_come_at_the_same_time_give_one_event(database: Database) {
     assert_eq!(gateway.jobs(events[0].id), ["ledger", "mail"]);
     assert_eq!(gateway.metric(r#"hookfast_events_total{source="stripe"}"#), 1.0);
     assert_eq!(gateway.metric(r#"hookfast_duplicates_total{source="stripe"}"#), 99.0);
+}
+
+fn the_log_of_a_duplicate_names_the_first_event(database: Database) {
+    let gateway = patient(database).start();
+    let [first, again] = [(), ()].map(|()| gateway.client().send(&sample(1)).unwrap());
+    assert_eq!((first.status, again.status), (200, 200));
+    let sentence = format!("came again: {} ", gateway.events()[0].id);
+    let request_id = again.header("x-request-id").unwrap();
+    eventually("the line is there", || {
+        gateway.log().lines().any(|line| line.contains(&sentence) && line.contains(request_id))
+    });
+    assert_eq!(gateway.log().matches("recorded: ").count(), 1, "the other one was new");
 }
 
 fn a_resend_after_a_restart_is_still_a_duplicate(database: Database) {
@@ -50,6 +62,7 @@ fn the_same_key_at_two_sources_is_two_events(database: Database) {
 }
 
 on_both! {
+    the_log_of_a_duplicate_names_the_first_event
     copies_that_come_at_the_same_time_give_one_event
     a_resend_after_a_restart_is_still_a_duplicate
     the_same_key_at_two_sources_is_two_events

@@ -1,6 +1,9 @@
 //! Ending when asked to, without losing what was promised.
 
-use hookfast_harness::{Client, Database, Gateway, Load, Signal, eventually, post, sample};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hookfast_harness::{Client, Database, Gateway, Load, PrivatePostgres, Signal, eventually, post, query, sample};
 
 use crate::patient;
 
@@ -72,6 +75,49 @@ fn an_idle_connection_does_not_hold_it_up(database: Database) {
     gateway.signal(Signal::Term);
     assert_eq!(gateway.wait().code(), Some(0));
     assert!(used.is_closed() && unused.is_closed());
+}
+
+/// Whoever copies the file after a stop, as a backup, copies everything.
+#[test]
+fn after_a_stop_the_sqlite_file_alone_is_complete() {
+    let mut gateway = patient(Database::Sqlite).start();
+    let file = gateway.folder().join("hookfast.db");
+    for round in 0..5 {
+        let load = Load::start_at(gateway.ingest, 4, round * 1_000_000, sample);
+        load.wait_for_promises(50);
+        gateway.signal(Signal::Term);
+        assert_eq!(gateway.wait().code(), Some(0));
+        let copy = gateway.folder().join(format!("copy-{round}.db"));
+        std::fs::copy(&file, &copy).unwrap();
+        load.end();
+        let count = |file: &Path| query(&format!("sqlite:{}", file.display()), "SELECT count(*) FROM events");
+        assert_eq!(count(&copy), count(&file), "round {round}");
+        assert_eq!(query(&format!("sqlite:{}", copy.display()), "PRAGMA integrity_check"), [["ok"]]);
+        gateway = gateway.restart();
+    }
+}
+
+/// The bound stands in docs/operating.md: the two time-outs and 12 seconds.
+#[test]
+fn a_stop_has_an_end_also_while_postgres_stands_still() {
+    let postgres = PrivatePostgres::start(&[]);
+    let mut gateway = patient(Database::Sqlite)
+        .store(&postgres.database())
+        .ingest("shutdown_timeout = \"5s\"")
+        .handlers("[handlers.audit]\nrun = \"log\"")
+        .sections("[work]\nshutdown_timeout = \"5s\"")
+        .start();
+    eventually("it records", || gateway.client().send(&sample(1)).unwrap().status == 200);
+    let _half_way = client_half_way(&gateway);
+    let frozen = postgres.freeze();
+    let mut waiting = gateway.client();
+    waiting.write(&post(&sample(2))).unwrap();
+    waiting.wait_until_read();
+    let start = Instant::now();
+    gateway.signal(Signal::Term);
+    gateway.wait();
+    assert!(start.elapsed() < Duration::from_secs(5 + 5 + 12), "{:?}", start.elapsed());
+    drop(frozen);
 }
 
 on_both! {

@@ -1,8 +1,12 @@
 //! While Postgres is away, events wait in a file beside the gateway.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
-use hookfast_harness::{Answer, Database, Gateway, PrivatePostgres, Setup, Signal, eventually, sample};
+use hookfast_harness::{
+    Answer, Database, Gateway, Link, PrivatePostgres, Proxy, Setup, Signal, eventually, eventually_within, sample,
+    signed,
+};
 
 use crate::{patient, setup};
 
@@ -135,7 +139,7 @@ fn one_event_that_postgres_refuses_does_not_hold_up_the_others() {
     eventually("it is ready again", || get(&gateway, "/readyz").text() == "ready\n");
     assert_eq!(keys(&gateway), sample_keys((0..20).filter(|serial| *serial != 7)));
     eventually("the metrics show it", || gateway.metric("hookfast_spool_refused_events") == 1.0);
-    assert!(gateway.log().contains("the store refuses an event of the spool"));
+    assert!(gateway.log().contains("the store does not take an event of the spool"));
     let status = gateway.command(&["spool", "--json"]).json();
     assert_eq!((status["events"].as_u64(), status["refused"].as_u64()), (Some(1), Some(1)));
 
@@ -144,6 +148,40 @@ fn one_event_that_postgres_refuses_does_not_hold_up_the_others() {
     gateway.wait();
     let gateway = gateway.restart();
     eventually("the next start tries it again", || keys(&gateway) == sample_keys(0..20));
+}
+
+/// It takes longer than any statement may, and less than one event alone may.
+#[test]
+fn a_large_event_on_a_narrow_link_holds_up_no_other() {
+    let postgres = PrivatePostgres::start(&[]);
+    let url = postgres.database();
+    let link = Proxy::to_server_of(&url);
+    let gateway = patient(Database::Sqlite).store(&link.through(&url)).spool("").start();
+    assert_eq!(send(&gateway, 0), 200);
+    link.set(Link::Narrow(400_000));
+    let large = format!(r#"{{"id":"evt_large","type":"t","padding":"{}"}}"#, "x".repeat(4_000_000));
+    assert_eq!(gateway.client().send(&signed(&large)).unwrap().status, 200);
+    for serial in 1..30 {
+        assert_eq!(send(&gateway, serial), 200);
+    }
+    let everything = || gateway.query("SELECT count(*) FROM events") == [["31"]];
+    eventually_within(Duration::from_secs(120), "all are in Postgres", everything);
+    let ids = gateway.query("SELECT dedupe_key FROM events ORDER BY id LIMIT 2");
+    assert_eq!(ids, [["evt_sample_0"], ["evt_large"]]);
+}
+
+#[test]
+fn a_store_that_comes_late_and_does_not_fit_is_said_to() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let setup = spooled(&postgres).without_migrate();
+    postgres.kill();
+    let gateway = setup.start();
+    assert_eq!(send(&gateway, 0), 200);
+    eventually("the log says that it is away", || gateway.log().contains("the spool cannot be drained"));
+    postgres.restart();
+    eventually("the log says what is wrong", || gateway.log().contains("migrations. Run `hookfast migrate`"));
+    assert_eq!(gateway.command(&["migrate"]).code, 0);
+    eventually("it is ready", || get(&gateway, "/readyz").text() == "ready\n");
 }
 
 #[test]
@@ -172,5 +210,19 @@ fn without_a_folder_that_can_be_written_to_it_refuses_to_start() {
     assert_eq!(ended.code, 1);
     assert!(ended.errors.contains("or have none with `spool = false`"), "{}", ended.errors);
     let ended = setup(Database::Sqlite).command(&["spool"]);
-    assert_eq!((ended.code, ended.errors.contains("there is no spool")), (3, true), "SQLite has none");
+    assert_eq!((ended.code, ended.errors.contains("the store is SQLite")), (3, true), "{}", ended.errors);
+    let ended = spooled(&postgres).spool("spool = false").command(&["spool"]);
+    assert_eq!((ended.code, ended.errors.contains("`spool = false`")), (3, true), "{}", ended.errors);
+}
+
+#[test]
+fn a_damaged_spool_is_named_with_what_to_do() {
+    let postgres = PrivatePostgres::start(&[]);
+    let setup = spooled(&postgres);
+    std::fs::write(setup.folder().join("hookfast-spool.db"), "garbage ".repeat(2000)).unwrap();
+    for ended in [setup.start_in_vain(), setup.command(&["spool"])] {
+        assert_eq!(ended.code, 1, "{}", ended.errors);
+        assert!(ended.errors.contains("the spool hookfast-spool.db is damaged"), "{}", ended.errors);
+        assert!(ended.errors.contains("`spool = false`"), "{}", ended.errors);
+    }
 }

@@ -25,5 +25,6 @@ mod spool;
 mod spool_clients;
 mod storm;
 mod sudden_ends;
+mod troubles;
 mod witness;
 mod zombies;

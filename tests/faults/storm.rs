@@ -4,11 +4,13 @@
 //! The seed is printed first; `FAULT_SEED` makes the same storm again, as far as a machine can be made to repeat itself.
 
 mod blows;
+mod crowd;
 mod senders;
 mod verdict;
 mod victims;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +20,8 @@ use hookfast_harness::{Database, NatsVersion, PrivateNats, PrivatePostgres, Setu
 
 use crate::rig::{BINARY, Halves, TO_THE_END};
 use blows::{Fault, Weather};
-use senders::{Ledger, Sender};
+use crowd::Operator;
+use senders::{Ledger, Receivers, Sender, Sent};
 use verdict::Verdict;
 use victims::{Process, Victim, Way, convalesce, suffer};
 
@@ -43,6 +46,20 @@ fn a_storm_over_sqlite_breaks_no_promise() {
     // There is only one victim.
     let weather = Weather { calm: (100, 2500), ..Weather::MIXED };
     Storm::new(Halves::Together, "").rage(weather).assert_kept();
+}
+
+/// With the product's own limits, and handlers of which one is paused, one slow, one poisoned, one blocked behind a dead
+/// letter and one removed by a deploy in the middle, while an operator replays.
+#[test]
+fn a_storm_over_a_crowd_on_postgres_and_jetstream_breaks_no_promise() {
+    Storm::of_a_crowd(Halves::Apart).rage(Weather::WITH_A_DEPLOY).assert_kept();
+}
+
+#[test]
+fn a_storm_over_a_crowd_on_sqlite_breaks_no_promise() {
+    // Fewer than kill the same job three times for certain.
+    let weather = Weather { calm: (1000, 8000), ..Weather::WITH_A_DEPLOY };
+    Storm::of_a_crowd(Halves::Together).rage(weather).assert_kept();
 }
 
 /// Kills fall between an effect and its settling.
@@ -98,6 +115,15 @@ struct Storm {
     /// The way to the database that no storm reaches.
     store: String,
     receiver: Arc<Mutex<SocketAddr>>,
+    crowd: Option<Crowd>,
+}
+
+/// What there is to know about a crowd of handlers.
+struct Crowd {
+    operator: Operator,
+    receivers: Receivers,
+    /// The p99 lag of the innocent handler before the others are in trouble.
+    lag_alone: Duration,
 }
 
 /// What is left of it.
@@ -108,23 +134,33 @@ struct Aftermath {
 
 impl Storm {
     fn new(halves: Halves, without: &str) -> Self {
-        let seed =
-            std::env::var("FAULT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-        eprintln!("FAULT_SEED={seed}");
         match halves {
-            Halves::Together => Self::over_sqlite(seed, without),
-            Halves::Apart => Self::over_postgres_and_jetstream(seed, without),
+            Halves::Together => Self::over_sqlite(&|| setup(without)),
+            Halves::Apart => Self::over_postgres_and_jetstream(&|| setup(without)),
         }
     }
 
-    fn over_sqlite(seed: u64, without: &str) -> Self {
-        let gateway = setup(without).start();
-        let store = gateway.store_url().to_owned();
-        let process = Process::new("gateway", gateway, &[Fault::Kill, Fault::Stop, Fault::Lock]);
-        Self { seed, store, receiver: process.address(), victims: vec![Box::new(process)] }
+    fn of_a_crowd(halves: Halves) -> Self {
+        let mut storm = match halves {
+            Halves::Together => Self::over_sqlite(&crowded),
+            Halves::Apart => Self::over_postgres_and_jetstream(&crowded),
+        };
+        // It sees the handlers that are left after the deploy.
+        let operator = Operator(crowded().store(&storm.store).handlers(crowd::AFTER_DEPLOY));
+        let receivers = Receivers::Crowd { on_postgres: halves == Halves::Apart };
+        storm.crowd = Some(Crowd { operator, receivers, lag_alone: Duration::ZERO });
+        storm
     }
 
-    fn over_postgres_and_jetstream(seed: u64, without: &str) -> Self {
+    fn over_sqlite(setup: &dyn Fn() -> Setup) -> Self {
+        let gateway = setup().start();
+        let store = gateway.store_url().to_owned();
+        let faults = [Fault::Kill, Fault::Stop, Fault::Lock, Fault::Deploy];
+        let process = Process::new("gateway", gateway, &faults, crowd::AFTER_DEPLOY);
+        Self { seed: seed(), store, receiver: process.address(), victims: vec![Box::new(process)], crowd: None }
+    }
+
+    fn over_postgres_and_jetstream(setup: &dyn Fn() -> Setup) -> Self {
         let (postgres, nats) =
             (PrivatePostgres::start(&["max_connections=300"]), PrivateNats::start(NatsVersion::Current));
         let (store, queue) = (postgres.database(), nats.url());
@@ -133,8 +169,8 @@ impl Storm {
             let (to_postgres, store) = Way::new(&format!("{name} to postgres"), &store);
             let (to_nats, queue) = Way::new(&format!("{name} to nats"), &queue);
             victims.extend([Box::new(to_postgres) as Box<dyn Victim>, Box::new(to_nats)]);
-            let gateway = setup(without).store(&store).queue(&queue).role(role, &[]).start();
-            Process::new(name, gateway, &[Fault::Kill, Fault::Stop])
+            let gateway = setup().store(&store).queue(&queue).role(role, &[]).start();
+            Process::new(name, gateway, &[Fault::Kill, Fault::Stop, Fault::Deploy], crowd::AFTER_DEPLOY)
         };
         let receiver = start("receiver", "receive");
         let workers = [start("worker 1", "work"), start("worker 2", "work")];
@@ -143,36 +179,53 @@ impl Storm {
         victims.extend(workers.map(|worker| Box::new(worker) as Box<dyn Victim>));
         victims.push(Box::new(victims::Database::new(postgres)));
         victims.push(Box::new(nats));
-        Self { seed, victims, store, receiver: address }
+        Self { seed: seed(), victims, store, receiver: address, crowd: None }
     }
 
     /// Lets it rage while providers send, and waits until everybody is well and the last event was taken.
     fn rage(mut self, weather: Weather) -> Aftermath {
         let over = Arc::new(OnceLock::new());
         let mut chance = Rng::with_seed(self.seed);
+        let mut ledger = Ledger::default();
+        ledger.sent.extend(self.prepare_crowd());
+        let receivers = self.crowd.as_ref().map_or(Receivers::Actor, |crowd| crowd.receivers);
         let senders = (0..SENDERS).map(|number| {
-            let sender = Sender::new(&number.to_string(), &self.receiver, chance.u64(..), &over);
+            let sender = Sender::new(&number.to_string(), &self.receiver, chance.u64(..), &over, receivers);
             thread::spawn(|| sender.run())
         });
         let senders: Vec<_> = senders.collect();
         let start = Instant::now();
+        let replays = AtomicUsize::new(0);
         thread::scope(|scope| {
             for victim in &mut self.victims {
                 let blows = weather.blows(victim.name(), &victim.faults(), &mut chance);
                 scope.spawn(move || suffer(&mut **victim, &blows, start, weather.length));
             }
+            if let Some(Crowd { operator, .. }) = &self.crowd {
+                let is_over = || start.elapsed() > weather.length;
+                let replays = &replays;
+                scope.spawn(move || replays.store(operator.replay_until(is_over), Relaxed));
+            }
             scope.spawn(|| thread::sleep(weather.length));
         });
-        eprintln!("{:6.2} s: the storm is over", start.elapsed().as_secs_f64());
+        eprintln!("{:6.2} s: the storm is over, {replays:?} replays", start.elapsed().as_secs_f64());
         for victim in &mut self.victims {
             convalesce(&mut **victim);
         }
         over.set(Instant::now()).expect("it is over once");
-        let mut ledger = Ledger::default();
         for sender in senders {
             ledger.add(sender.join().unwrap());
         }
         Aftermath { storm: self, ledger }
+    }
+
+    /// How late the innocent handler is alone; and then a backlog for the slow one.
+    fn prepare_crowd(&mut self) -> Vec<Sent> {
+        let Some(crowd) = &mut self.crowd else { return Vec::new() };
+        let receiver = *self.receiver.lock().unwrap();
+        let alone = crowd::probe(receiver, &self.store, "alone");
+        crowd.lag_alone = crowd::p99_lag(&self.store, "alone");
+        [alone, crowd::slow_backlog(receiver)].concat()
     }
 }
 
@@ -197,19 +250,51 @@ impl Aftermath {
     /// Everything that does not hold once all jobs are finished, or the patience is at its end.
     fn broken_promises(&self, patience: Duration) -> Vec<String> {
         let verdict = Verdict { store: &self.storm.store, sent: &self.ledger.sent };
-        let start = Instant::now();
-        while verdict.unfinished() > 0 && start.elapsed() < patience {
-            thread::sleep(Duration::from_millis(200));
-        }
+        wait_for_the_end(&verdict, patience);
+        let late = self.storm.crowd.as_ref().and_then(|crowd| self.healed(crowd, &verdict, patience));
         let misdeeds = self.storm.victims.iter().flat_map(|victim| victim.misdeeds());
-        verdict.broken_promises().into_iter().chain(self.ledger.misdeeds.iter().chain(misdeeds).cloned()).collect()
+        let misdeeds = self.ledger.misdeeds.iter().chain(misdeeds).cloned();
+        verdict.broken_promises().into_iter().chain(late).chain(misdeeds).collect()
+    }
+
+    /// Gives those another chance that were killed too often, and then sees whether the innocent handler is as fast as before.
+    fn healed(&self, crowd: &Crowd, verdict: &Verdict<'_>, patience: Duration) -> Option<String> {
+        if verdict.crashed() > 0 {
+            eprintln!("{} jobs are dead after crashes, and are replayed", verdict.crashed());
+            crowd.operator.replay_crashed();
+            wait_for_the_end(verdict, patience);
+        }
+        let receiver = *self.storm.receiver.lock().unwrap();
+        crowd::probe(receiver, &self.storm.store, "beside");
+        crowd::judge_lag(crowd.lag_alone, crowd::p99_lag(&self.storm.store, "beside"))
     }
 }
 
+fn wait_for_the_end(verdict: &Verdict<'_>, patience: Duration) {
+    let start = Instant::now();
+    while verdict.unfinished() > 0 && start.elapsed() < patience {
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("FAULT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
+    eprintln!("FAULT_SEED={seed}");
+    seed
+}
+
 fn setup(without: &str) -> Setup {
-    Setup::new(BINARY, Database::Sqlite)
-        .ingest("answer_deadline = \"2s\"")
-        .handlers(ACTOR)
-        .sections(WORK)
-        .variable("FAULT_WITHOUT", without)
+    patient().handlers(ACTOR).sections(WORK).variable("FAULT_WITHOUT", without)
+}
+
+fn crowded() -> Setup {
+    patient()
+        .handlers(&format!("{}{}", crowd::AFTER_DEPLOY, crowd::REMOVED))
+        .sections(crowd::WORK)
+        .variable("TEST_HANDLERS", crowd::PROGRAM)
+        .variable("HOOKFAST_QUEUE__CAPACITY", crowd::QUEUE_CAPACITY)
+}
+
+fn patient() -> Setup {
+    Setup::new(BINARY, Database::Sqlite).ingest("answer_deadline = \"2s\"")
 }

@@ -1,6 +1,6 @@
 //! The halves of the gateway as processes of their own, any number of each.
 
-use hookfast_harness::{Gateway, NatsVersion, PrivateNats, Setup, eventually};
+use hookfast_harness::{Gateway, Hold, NatsVersion, PrivateNats, Setup, Signal, eventually};
 
 use crate::{BINARY, On, send, setup};
 
@@ -43,6 +43,30 @@ fn halves_share_the_work(nats: Option<&PrivateNats>) {
     });
     eventually("all are done", || count(&first, "jobs WHERE state = 'succeeded'") == events);
     assert_eq!((count(&first, "done"), count(&first, "attempts")), (events, events));
+}
+
+/// One handler's tables must not keep events out, nor the process from ending.
+#[test]
+fn it_receives_and_ends_while_the_tables_of_a_handler_wait_for_a_lock() {
+    let first = setup(On::Postgres, None).handlers("").role("receive", &[]).start();
+    let lock = "DO $$ BEGIN PERFORM pg_advisory_lock(hashtextextended('hookfast prepare', 0)); END $$;";
+    let hold = Hold::with(first.store_url(), lock);
+    let mut waiting = setup(On::Postgres, None).store(first.store_url()).handlers("[handlers.actor]\n").start();
+    send(&mut waiting.client(), "evt_1", "{}");
+    eventually("the log says so", || waiting.log().contains("still waiting for the tables of the handlers"));
+    waiting.signal(Signal::Term);
+    assert_eq!(waiting.wait().code(), Some(0));
+    drop(hold);
+    let gateway = waiting.restart();
+    eventually("it is done", || count(&gateway, "jobs WHERE state = 'succeeded'") == 1);
+}
+
+#[test]
+fn a_queue_that_is_away_at_the_start_is_said_to_be() {
+    let nats = PrivateNats::absent(NatsVersion::Current);
+    let gateway = setup(On::Postgres, Some(&nats)).handlers("").start();
+    eventually("it says so", || gateway.printed().contains("The queue is not reached yet"));
+    send(&mut gateway.client(), "evt_1", "{}");
 }
 
 fn count(gateway: &Gateway, what: &str) -> usize {

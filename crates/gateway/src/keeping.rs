@@ -12,7 +12,7 @@ use crate::Config;
 use crate::exit::Exit;
 
 /// How long closing waits for those who still use the store.
-const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 /// Where events are kept.
 pub(crate) enum Keeping {
@@ -80,7 +80,7 @@ impl Keeping {
             }
         };
         if timeout(CLOSE_WITHIN, close).await.is_err() {
-            tracing::warn!("somebody still uses the store; what they have not committed is undone");
+            tracing::warn!("the store is still in use; what is not committed is undone");
         }
     }
 }

@@ -31,6 +31,7 @@ macro_rules! outln {
     }};
 }
 
+mod apart;
 mod audit;
 mod cli;
 mod config;
@@ -49,6 +50,7 @@ mod replay;
 mod serve;
 mod simulate;
 mod spool;
+mod unclaimed;
 mod verify;
 
 use std::process::ExitCode;
@@ -88,6 +90,7 @@ fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
         Command::Serve(arguments) => serve(Role::All, arguments.migrate),
         Command::Receive(arguments) => serve(Role::Receive, arguments.migrate),
         Command::Work(arguments) => serve(Role::Work(arguments.handlers), arguments.migrate),
+        Command::RunJob { event, handler } => apart::run_job(&load()?, event, &handler),
         Command::Migrate => in_runtime(migrate::migrate(operator()?)),
         Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref(), handlers),
         Command::Simulate(arguments) => in_runtime(simulate::run(load()?, arguments)),

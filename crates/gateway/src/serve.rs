@@ -1,12 +1,14 @@
 //! `hookfast serve`, `receive` and `work`: everything in one process, or one of its halves.
 
+use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hookfast_ingest::{Dispatch, Ingest, Recording, Source, Table};
-use hookfast_processor::{Handlers, Staff};
+use hookfast_ingest::{Ingest, Recording, Source, Table};
+use hookfast_processor::{Handlers, Staff, Surroundings};
 use hookfast_queue::{Queue, QueueUrl};
 use hookfast_store::{Migrate, Store, StoreError, StoreUrl};
 use hookfast_webhook::{Clock, HandlerName, Request, SampleOrder, Secret, SourceName, SystemClock};
@@ -14,13 +16,17 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::apart::OwnProcess;
 use crate::config::ConfiguredHandler;
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::keeping::Keeping;
+use crate::unclaimed::{self, Report};
 use crate::{Config, Problem, in_runtime};
 
 /// File descriptors that are not connections: databases, listeners, logs.
@@ -28,6 +34,15 @@ const OTHER_FILES: u64 = 128;
 
 /// How long to wait before workers that could not start try again.
 const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the gateway waits before it says what it waits for.
+const SAY_AFTER: Duration = Duration::from_secs(5);
+
+/// Beside its own time-out, the end of the workers may take this long.
+const WORKERS_END_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the queue may take to send what is under way.
+const QUEUE_CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Which halves of the gateway this process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,26 +82,38 @@ pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
         // Nobody here can tell the workers elsewhere, so that their sweepers should look at once.
         config.store.dispatch_grace = Duration::ZERO;
     }
+    config.store.lock = true;
     let commits = Builder::new_multi_thread().worker_threads(1).thread_name("commits").enable_all().build();
     let commits = commits.map_err(Exit::failed)?;
     let migrate = if *migrate { Migrate::Run } else { Migrate::IfEmbedded };
-    let keeping = commits.block_on(Keeping::open(&config, role.receives(), migrate))?;
     let for_handlers = handlers_runtime(&config)?;
-    let gateway = Gateway {
+    let prepared = Prepared {
         role: role.clone(),
         file: file.map(Path::to_owned),
         own_handlers: (*handlers).clone(),
-        keeping,
         commits: commits.handle().clone(),
         for_handlers: for_handlers.handle().clone(),
     };
-    let ended = in_runtime(gateway.run(config));
-    // A handler that does not yield would keep us for ever.
+    let ended = in_runtime(prepared.run(config, migrate));
+    // A handler that does not yield would keep us for ever, and so would a migration.
     for_handlers.shutdown_background();
+    commits.shutdown_background();
     ended
 }
 
-fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
+/// Says what is waited for, again and again, for as long as it lasts.
+async fn say_if_slow<T>(what: &str, waiting: impl Future<Output = T>) -> T {
+    let mut waiting = pin!(waiting);
+    let start = Instant::now();
+    loop {
+        match timeout(SAY_AFTER, &mut waiting).await {
+            Ok(done) => return done,
+            Err(_) => tracing::warn!(seconds = start.elapsed().as_secs(), "still waiting for {what}"),
+        }
+    }
+}
+
+pub(crate) fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
     let threads = config.work.threads;
     Builder::new_multi_thread()
         .worker_threads(threads)
@@ -122,89 +149,238 @@ fn is_named(handler: &ConfiguredHandler, name: &str) -> bool {
 
 /// The workers of this process. They start when there is a store to work on.
 struct Workers {
-    /// Whom they work for; nobody if this process only receives.
+    /// The handlers that they run; none if this process only receives.
     staff: Option<Vec<Staff>>,
     config: hookfast_processor::Config,
     queue: Arc<dyn Queue>,
-    running: Option<hookfast_processor::Running>,
+    apart: Arc<OwnProcess>,
+    configured: BTreeSet<String>,
+    stage: Stage,
+}
+
+/// How far the workers are.
+enum Stage {
+    NotYet,
+    /// They may wait for a lock on their handlers' tables, which holds up nothing else.
+    Starting(JoinHandle<Result<hookfast_processor::Running, StoreError>>),
+    Running(hookfast_processor::Running),
 }
 
 impl Workers {
-    fn of(config: &Config, role: &Role, queue: &Arc<dyn Queue>) -> Self {
-        let staff = role.works().then(|| staff(config, role));
-        Self { staff, config: config.work.clone(), queue: Arc::clone(queue), running: None }
+    fn of(config: &Config, role: &Role, file: Option<&Path>, queue: &Arc<dyn Queue>) -> Self {
+        let longest_run = config.handlers.iter().map(|handler| handler.config.deadline).max().unwrap_or_default();
+        Self {
+            staff: role.works().then(|| staff(config, role)),
+            config: config.work.clone(),
+            queue: Arc::clone(queue),
+            apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
+            configured: unclaimed::configured(config),
+            stage: Stage::NotYet,
+        }
     }
 
     fn are_to_start(&self) -> bool {
-        self.staff.is_some() && self.running.is_none()
+        self.staff.is_some() && matches!(self.stage, Stage::NotYet)
     }
 
     /// Their claims, sweeps and outcomes go beside the commits: on SQLite these take turns, and a turn that waits for the
     /// requests to leave time holds up recording.
-    async fn start(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) -> Result<(), StoreError> {
+    fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
         if let Some(staff) = &self.staff {
-            let (queue, config) = (Arc::clone(&self.queue), self.config.clone());
-            let running = hookfast_processor::start(store, queue, staff.clone(), config, threads.clone());
-            self.running = Some(commits.spawn(running).await.expect("nothing in it panics or ends it")?);
+            commits.spawn(unclaimed::warn(Arc::clone(&store), self.configured.clone()));
+            let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
+            let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
+            let start = start_workers(surroundings, staff.clone(), self.config.clone());
+            self.stage = Stage::Starting(commits.spawn(start));
         }
+    }
+
+    /// Waits for the end of their start, if they are starting.
+    async fn started(&mut self) -> Result<(), StoreError> {
+        let Stage::Starting(starting) = &mut self.stage else { return std::future::pending().await };
+        let running = starting.await.expect("nothing in it panics or ends it")?;
+        // A reload may have paused some meanwhile.
+        running.pause(&self.paused());
+        self.stage = Stage::Running(running);
         Ok(())
+    }
+
+    fn paused(&self) -> HashSet<HandlerName> {
+        let staff = self.staff.iter().flatten();
+        staff.filter(|staff| staff.is_paused).map(|staff| staff.name.clone()).collect()
+    }
+
+    /// Pauses the handlers that the configuration pauses, and lets the others go on.
+    fn pause(&mut self, config: &Config) {
+        for staff in self.staff.iter_mut().flatten() {
+            staff.is_paused =
+                config.handlers.iter().any(|handler| handler.is_paused && is_named(handler, staff.name.as_str()));
+        }
+        if let Stage::Running(running) = &self.stage {
+            running.pause(&self.paused());
+        }
+    }
+
+    fn must_end(&self) -> CancellationToken {
+        match &self.stage {
+            Stage::Running(running) => running.must_end.clone(),
+            _ => CancellationToken::new(),
+        }
+    }
+
+    async fn shut_down(self) {
+        let running = match self.stage {
+            Stage::NotYet => return,
+            Stage::Starting(starting) => {
+                starting.abort();
+                match starting.await {
+                    Ok(Ok(running)) => running,
+                    _ => return,
+                }
+            }
+            Stage::Running(running) => running,
+        };
+        let within = self.config.shutdown_timeout + WORKERS_END_WITHIN;
+        if timeout(within, running.shut_down()).await.is_err() {
+            tracing::warn!("the workers did not end in time; their jobs are run again later");
+        }
     }
 }
 
-/// The gateway before it runs.
-struct Gateway {
+/// Starts workers, as soon as the store can be used.
+async fn start_workers(
+    surroundings: Surroundings,
+    staff: Vec<Staff>,
+    config: hookfast_processor::Config,
+) -> Result<hookfast_processor::Running, StoreError> {
+    loop {
+        let start = hookfast_processor::start(surroundings.clone(), staff.clone(), config.clone());
+        let what =
+            "the tables of the handlers: the workers start when these are there, and events are received meanwhile";
+        match say_if_slow(what, start).await {
+            Err(error @ StoreError::Unavailable(_)) => {
+                tracing::error!(%error, "the workers cannot start; it is tried again");
+                sleep(START_AGAIN_AFTER).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+/// What a gateway needs beside its configuration and its store.
+struct Prepared {
     role: Role,
     file: Option<PathBuf>,
     own_handlers: Handlers,
-    keeping: Keeping,
     commits: Handle,
     for_handlers: Handle,
 }
 
+impl Prepared {
+    /// Opens the store and runs. Signals are heard from the beginning.
+    async fn run(self, config: Config, migrate: Migrate) -> Result<(), Exit> {
+        let mut signals = Signals::listen()?;
+        let begin = async {
+            let (config, keeping) = self.open(config, migrate).await?;
+            let gateway = Gateway { keeping: Arc::new(keeping), prepared: self };
+            let begun = gateway.begin(config).await?;
+            Ok::<_, Exit>((gateway, begun))
+        };
+        tokio::select! {
+            begun = begin => {
+                let (gateway, begun) = begun?;
+                gateway.run(begun, signals).await
+            }
+            name = signals.asked_to_end() => {
+                tracing::info!(signal = name, "ended before the start was over; nothing was accepted");
+                Ok(())
+            }
+        }
+    }
+
+    /// On a thread of its own, because the end of the process must not wait for it.
+    async fn open(&self, config: Config, migrate: Migrate) -> Result<(Config, Keeping), Exit> {
+        let (commits, receives) = (self.commits.clone(), self.role.receives());
+        let (opened, opening) = oneshot::channel();
+        std::thread::spawn(move || {
+            let keeping = commits.block_on(Keeping::open(&config, receives, migrate));
+            let _ = opened.send((config, keeping));
+        });
+        let what = "the store: it is opened, or upgraded, and another process may hold a lock on it";
+        let (config, keeping) = say_if_slow(what, opening).await.map_err(Exit::failed)?;
+        Ok((config, keeping?))
+    }
+}
+
+/// The gateway.
+struct Gateway {
+    keeping: Arc<Keeping>,
+    prepared: Prepared,
+}
+
+/// Everything that a gateway has begun with.
+struct Begun {
+    admin: hookfast_admin::Running,
+    queue: Arc<dyn Queue>,
+    workers: Workers,
+    ingest: Option<hookfast_ingest::Running>,
+    upkeep: JoinHandle<()>,
+    fixed: Fixed,
+}
+
 impl Gateway {
-    async fn run(self, mut config: Config) -> Result<(), Exit> {
-        let signals = Signals::listen()?;
+    /// Starts to receive. The workers come later, because what they wait for must not keep events out.
+    async fn begin(&self, mut config: Config) -> Result<Begun, Exit> {
         let metrics = install_metrics()?;
         config.ingest.connections = connections_within_limits(config.ingest.connections);
-        let development = match self.role.receives() {
+        let role = &self.prepared.role;
+        let development = match role.receives() {
             true => supply_secrets(&mut config, Missing::MakeUp).map_err(Exit::Failed)?,
             false => None,
         };
         let admin_listener = bind(config.admin_listen, "admin").await?;
         let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
-        let queue = self.open_queue(&config).await?;
+        let queue = say_if_slow("the queue", self.open_queue(&config)).await?;
         let fixed = Fixed::of(&config);
-        let mut greeting = Greeting::of(&config, &self.role, admin.address);
-        let mut workers = Workers::of(&config, &self.role, &queue);
-        match self.keeping.store() {
-            Some(store) => workers.start(store, &self.commits, &self.for_handlers).await?,
-            None => greeting.say_store_is_away(),
+        let mut greeting = Greeting::of(&config, role, admin.address);
+        let workers = Workers::of(&config, role, self.prepared.file.as_deref(), &queue);
+        if self.keeping.store().is_none() {
+            greeting.say_store_is_away();
         }
-        let ingest = match self.role.receives() {
+        if queue.check().await.is_err() {
+            greeting.say_queue_is_away();
+        }
+        let ingest = match role.receives() {
             true => Some(self.start_ingest(config, development.as_ref(), &queue, &mut greeting).await?),
             false => None,
         };
         greeting.print();
         let upkeep = tokio::spawn(keep_metrics_small(metrics));
+        Ok(Begun { admin, queue, workers, ingest, upkeep, fixed })
+    }
+
+    async fn run(self, begun: Begun, signals: Signals) -> Result<(), Exit> {
+        let Begun { admin, queue, mut workers, ingest, upkeep, fixed } = begun;
         let store_broken = ingest.as_ref().map(|ingest| ingest.store_broken.clone()).unwrap_or_default();
         let ended = self.wait(signals, ingest.as_ref(), &store_broken, &mut workers, &fixed).await;
-
+        let patience = workers.config.shutdown_timeout;
         let orderly_end = async {
-            if let Some(ingest) = ingest {
-                ingest.shut_down().await;
-            }
-            if let Some(workers) = workers.running {
-                workers.shut_down().await;
-            }
+            let receiving = async {
+                if let Some(ingest) = ingest {
+                    ingest.shut_down().await;
+                }
+            };
+            // At the same time: supervisors do not wait for one after the other.
+            tokio::join!(receiving, workers.shut_down());
             upkeep.abort();
             admin.shut_down();
-            queue.close().await;
+            let _ = timeout(QUEUE_CLOSES_WITHIN, queue.close()).await;
             self.keeping.close().await;
         };
         if let Some(problem) = ended {
             // Whoever starts us again should not have to wait for what may never end.
-            let _ = timeout(workers.config.shutdown_timeout, orderly_end).await;
-            return Err(Exit::failed(problem));
+            let _ = timeout(patience, orderly_end).await;
+            return Err(Exit::Failed(problem));
         }
         orderly_end.await;
         tracing::info!("shut down: everything that was accepted is recorded");
@@ -212,8 +388,7 @@ impl Gateway {
     }
 
     async fn open_queue(&self, config: &Config) -> Result<Arc<dyn Queue>, Exit> {
-        let handlers = config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
-        hookfast_queue::open(&config.queue, handlers).await.map_err(Exit::failed)
+        hookfast_queue::open(&config.queue, self.served(config)).await.map_err(Exit::failed)
     }
 
     async fn start_ingest(
@@ -227,24 +402,26 @@ impl Gateway {
         let address = listener.local_addr().map_err(Exit::failed)?;
         greeting.add_ingest(&config, development, address);
         let known_providers = config.providers.for_recognition();
-        let dispatch = self.dispatch(&config, queue);
+        let leads_to_workers = queue.is_shared() || self.prepared.role.works();
+        let to_workers = leads_to_workers.then(|| Arc::clone(queue));
         let ingest = config.ingest.clone();
         let clock = Arc::new(SystemClock);
         let (store, spool) = self.keeping.for_recording();
-        let recording = Recording { store, spool, dispatch, commits: &self.commits };
+        let (keeping, queue) = (Arc::clone(&self.keeping), Arc::clone(queue));
+        let details = Report { keeping, queue, configured: unclaimed::configured(&config) };
+        let details = Some(Arc::new(details) as _);
+        let recording = Recording { store, spool, queue: to_workers, details, commits: &self.prepared.commits };
         Ingest::start(listener, ingest, table(config), known_providers, recording, clock).await.map_err(Exit::failed)
     }
 
-    /// A queue in memory leads only to the workers of this process.
-    fn dispatch(&self, config: &Config, queue: &Arc<dyn Queue>) -> Option<Dispatch> {
-        let here = || staff(config, &self.role).into_iter().map(|staff| staff.name).collect();
-        let anywhere = || config.handlers.iter().map(|handler| handler.subscription.handler.clone()).collect();
-        let handlers = match (queue.is_shared(), self.role.works()) {
-            (true, _) => anywhere(),
-            (false, true) => here(),
-            (false, false) => return None,
-        };
-        Some(Dispatch { queue: Arc::clone(queue), handlers })
+    /// Whose hints the queue takes. A queue in memory leads only to the workers of this process.
+    fn served(&self, config: &Config) -> Vec<HandlerName> {
+        let here = || staff(config, &self.prepared.role).into_iter().filter(|staff| !staff.is_paused);
+        let anywhere = config.handlers.iter().filter(|handler| !handler.is_paused);
+        match config.queue.url {
+            QueueUrl::Memory => here().map(|staff| staff.name).collect(),
+            QueueUrl::Nats(_) => anywhere.map(|handler| handler.subscription.handler.clone()).collect(),
+        }
     }
 
     /// Waits for a reason to end, and says what is wrong if something is.
@@ -255,29 +432,31 @@ impl Gateway {
         store_broken: &CancellationToken,
         workers: &mut Workers,
         fixed: &Fixed,
-    ) -> Option<&'static str> {
+    ) -> Option<String> {
         let ended = loop {
-            let must_end = workers.running.as_ref().map(|running| running.must_end.clone()).unwrap_or_default();
+            let must_end = workers.must_end();
             tokio::select! {
                 name = signals.next() => {
                     if name == "SIGHUP" {
-                        self.reload(ingest, fixed);
+                        self.reload(ingest, workers, fixed).await;
                         continue;
                     }
                     tracing::info!(signal = name, "shutting down: finishing what was accepted");
                     break None;
                 }
                 store = self.keeping.reached(), if workers.are_to_start() => {
-                    if let Err(error) = workers.start(store, &self.commits, &self.for_handlers).await {
-                        tracing::error!(%error, "the workers cannot start; it is tried again");
-                        sleep(START_AGAIN_AFTER).await;
+                    workers.begin(store, &self.prepared.commits, &self.prepared.for_handlers);
+                }
+                started = workers.started() => {
+                    if let Err(error) = started {
+                        break Some(format!("the workers cannot start: {error}"));
                     }
                 }
                 () = store_broken.cancelled() => break Some(
-                    "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again",
+                    "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again".into(),
                 ),
                 () = must_end.cancelled() => break Some(
-                    "the workers cannot go on; the log says why. Start again: what was not finished is run again",
+                    "the workers cannot go on; the log says why. Start again: what was not finished is run again".into(),
                 ),
             }
         };
@@ -290,17 +469,14 @@ impl Gateway {
     }
 
     /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
-    fn reload(&self, ingest: Option<&hookfast_ingest::Running>, fixed: &Fixed) {
-        let Some(ingest) = ingest else {
-            tracing::warn!("there is nothing to reload without an ingest listener; start again instead");
-            return;
-        };
-        let loaded = crate::config::load(self.file.as_deref(), &self.own_handlers).and_then(|mut config| {
-            match supply_secrets(&mut config, Missing::MakeUp) {
-                Ok(_) => Ok(config),
-                Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
-            }
-        });
+    async fn reload(&self, ingest: Option<&hookfast_ingest::Running>, workers: &mut Workers, fixed: &Fixed) {
+        let loaded =
+            crate::config::load(self.prepared.file.as_deref(), &self.prepared.own_handlers).and_then(|mut config| {
+                match supply_secrets(&mut config, Missing::MakeUp) {
+                    Ok(_) => Ok(config),
+                    Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
+                }
+            });
         match loaded {
             Err(problems) => {
                 for problem in &problems {
@@ -315,7 +491,11 @@ impl Gateway {
                     );
                 }
                 let (sources, handlers) = (config.sources.len(), config.handlers.len());
-                ingest.reload(table(config));
+                workers.queue.serve(&self.served(&config)).await;
+                workers.pause(&config);
+                if let Some(ingest) = ingest {
+                    ingest.reload(table(config));
+                }
                 tracing::info!(sources, handlers, "the configuration was reloaded");
             }
         }
@@ -333,17 +513,18 @@ fn table(config: Config) -> Table {
 }
 
 /// Whom this process works for.
-fn staff(config: &Config, role: &Role) -> Vec<Staff> {
+pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Staff> {
     let is_wanted = |handler: &&ConfiguredHandler| match role {
         Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
         _ => true,
     };
-    let wanted = config.handlers.iter().filter(|handler| !handler.is_paused).filter(is_wanted);
+    let wanted = config.handlers.iter().filter(is_wanted);
     wanted
-        .map(|ConfiguredHandler { subscription, handler, config, .. }| Staff {
+        .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Staff {
             name: subscription.handler.clone(),
             handler: Arc::clone(handler),
             config: config.clone(),
+            is_paused: *is_paused,
         })
         .collect()
 }
@@ -363,7 +544,7 @@ impl Fixed {
         let Config { ingest_listen, admin_listen, .. } = *config;
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
-        let handlers: Vec<_> = config.handlers.iter().map(|handler| (&handler.config, handler.is_paused)).collect();
+        let handlers: Vec<_> = config.handlers.iter().map(|handler| &handler.config).collect();
         let rest = format!("{:?} {:?} {:?} {:?} {handlers:?}", config.store, config.spool, config.queue, config.work);
         Self { ingest_listen, ingest, admin_listen, rest }
     }
@@ -429,6 +610,16 @@ impl Signals {
         })
     }
 
+    /// Waits for a signal to end.
+    async fn asked_to_end(&mut self) -> &'static str {
+        loop {
+            match self.next().await {
+                "SIGHUP" => {}
+                name => return name,
+            }
+        }
+    }
+
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -486,6 +677,11 @@ impl Greeting {
         self.lines.push("  The store is not reached yet: events are recorded into the spool.".into());
     }
 
+    fn say_queue_is_away(&mut self) {
+        self.lines
+            .push("  The queue is not reached yet: the sweeper finds the jobs in the store, a little later.".into());
+    }
+
     fn print(self) {
         outln!("{}", self.lines.join("\n"));
     }
@@ -493,7 +689,8 @@ impl Greeting {
 
 /// Whom we work for, and whose jobs wait.
 fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
-    let works: Vec<_> = staff(config, role).into_iter().map(|staff| staff.name).collect();
+    let works = staff(config, role).into_iter().filter(|staff| !staff.is_paused);
+    let works: Vec<_> = works.map(|staff| staff.name).collect();
     let paused = config.handlers.iter().filter(|handler| handler.is_paused);
     let paused: Vec<_> = paused.map(|handler| handler.subscription.handler.clone()).collect();
     let line = |what: &str, names: &[HandlerName]| {

@@ -1,28 +1,37 @@
 //! `hookfast spool`
 
-use hookfast_store::{Spool, SpoolStatus};
-use serde_json::json;
+use hookfast_store::{SetAside, Spool, SpoolStatus, StoreUrl};
+use serde_json::{Value, json};
 
 use crate::config::OperatorConfig;
 use crate::events::{rfc3339, to_the_second};
 use crate::exit::Exit;
 
+/// Events that are set aside are listed up to this number.
+const SHOWN: usize = 20;
+
 /// Says how many events wait in the spool, and since when.
 pub(crate) async fn show(config: OperatorConfig, as_json: bool) -> Result<(), Exit> {
     let Some(spool) = config.spool else {
-        return Err(Exit::NotFound("there is no spool: it stands before Postgres, unless `spool = false`".into()));
+        let why = match config.store.url {
+            StoreUrl::Sqlite(_) => "a spool stands before Postgres, and the store is SQLite, which needs none",
+            StoreUrl::Postgres(_) => "the configuration has `spool = false` in `[store]`",
+        };
+        return Err(Exit::NotFound(format!("there is no spool: {why}")));
     };
     let path = spool.file.path;
     let empty = SpoolStatus { events: 0, refused: 0, oldest: None, bytes: 0 };
-    let status = Spool::look(&path).await?.unwrap_or(empty);
+    let (status, aside) = Spool::look(&path, SHOWN).await?.unwrap_or((empty, Vec::new()));
     let SpoolStatus { events, refused, oldest, bytes } = status;
     let max_bytes = spool.file.max_bytes;
     if as_json {
         let oldest = oldest.map(rfc3339);
         let path = path.display().to_string();
+        let aside: Vec<_> = aside.iter().map(as_value).collect();
         outln!(
             "{}",
-            json!({"path": path, "events": events, "refused": refused, "oldest": oldest, "bytes": bytes, "max_bytes": max_bytes})
+            json!({"path": path, "events": events, "refused": refused, "set_aside": aside, "oldest": oldest,
+                   "bytes": bytes, "max_bytes": max_bytes})
         );
         return Ok(());
     }
@@ -35,9 +44,22 @@ pub(crate) async fn show(config: OperatorConfig, as_json: bool) -> Result<(), Ex
         }
     }
     if refused > 0 {
+        outln!("{refused} of them are set aside, because Postgres did not take them; the others pass them:");
+        for SetAside { id, source, size_bytes, reason, .. } in &aside {
+            outln!("  {id} from {source}, {size_bytes} bytes: {reason}");
+        }
+        if (aside.len() as u64) < refused {
+            outln!("  … and {} more", refused - aside.len() as u64);
+        }
         outln!(
-            "Postgres refuses {refused} of them; the gateway's log says why. They are tried again at its next start."
+            "The gateway tries them again, after 5 minutes at first, then less often up to once an hour, and at its start."
         );
     }
     Ok(())
+}
+
+fn as_value(event: &SetAside) -> Value {
+    let SetAside { id, source, received_at, size_bytes, reason } = event;
+    let received_at = rfc3339(*received_at);
+    json!({"id": id.to_string(), "source": source, "received_at": received_at, "size_bytes": size_bytes, "reason": reason})
 }

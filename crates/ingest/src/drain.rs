@@ -3,13 +3,15 @@
 //! What is drained is in the store first and leaves the spool second. A crash in between repeats the batch, and the store
 //! knows its events by their ids.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::{Recorded, Spool, SpoolStatus, Spooled, StoreError};
+use hookfast_store::{NotTaken, Recorded, Spool, SpoolStatus, Spooled, StoreError};
+use hookfast_webhook::EventId;
 use metrics::{Counter, Gauge, counter, gauge};
 use time::OffsetDateTime;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::Dispatcher;
@@ -17,16 +19,69 @@ use crate::faults::{self, Protection};
 use crate::record::BatchLimits;
 use crate::spool::Spooling;
 
-/// How long to wait before the store is asked again: so long at first, and up to so long.
+/// Back-off while the store is unreachable: first and longest wait.
 const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// Draining must be faster than receiving, or it never ends. So its batches have more events, if these are small.
 const TIMES_THE_BATCH: usize = 4;
 
+/// A batch that is too much for the store is followed by batches of this part of it.
+const TIMES_SMALLER: usize = 4;
+
+/// After this many batches in a row that the store takes, they become twice as large, up to the full size.
+const LARGER_AFTER: u32 = 8;
+
+/// A batch that fails this often in a row, while the store answers otherwise, counts as too much for it.
+const BREAKS_AT_MOST: u32 = 5;
+
+/// How much time the store has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// For a batch.
+    pub(crate) batch: Duration,
+    /// For one event alone, beside the time for its bytes.
+    pub(crate) alone: Duration,
+    /// The slowest link over which one event alone comes through.
+    pub(crate) bytes_a_second: u64,
+    /// When an event that is set aside is tried again: first and longest wait.
+    pub(crate) again: [Duration; 2],
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            batch: Duration::from_secs(5),
+            alone: Duration::from_secs(15),
+            bytes_a_second: 128 * 1024,
+            again: [Duration::from_secs(5 * 60), Duration::from_secs(60 * 60)],
+        }
+    }
+}
+
+impl Patience {
+    fn with(&self, event: &Spooled) -> Duration {
+        self.alone + Duration::from_secs(event.size_bytes() / self.bytes_a_second)
+    }
+}
+
 /// Why draining does not go on.
 enum Trouble {
     Store(StoreError),
     Spool(StoreError),
+}
+
+/// What the drainer does next.
+enum Next {
+    Drain,
+    /// Tries an event again that is set aside.
+    TryAgain(EventId),
+    End,
+}
+
+/// When an event that is set aside is tried again.
+struct Again {
+    at: Instant,
+    wait: Duration,
 }
 
 pub(crate) struct Drainer {
@@ -35,6 +90,18 @@ pub(crate) struct Drainer {
     limits: BatchLimits,
     /// Cancelled when the process is about to end.
     last_call: CancellationToken,
+    patience: Patience,
+    /// Batches have this part of the full size.
+    part: usize,
+    /// Batches that the store took since the last change of their size.
+    taken: u32,
+    /// Batches in a row during which the store broke off.
+    breaks: u32,
+    /// An event that was too much for the store within the usual time, and now has more.
+    slow: Option<EventId>,
+    aside: HashMap<EventId, Again>,
+    /// What was said about the store since it was last there.
+    said: HashSet<String>,
     drained: Counter,
 }
 
@@ -46,42 +113,77 @@ impl Drainer {
         last_call: CancellationToken,
     ) -> Self {
         let limits = BatchLimits { events: limits.events * TIMES_THE_BATCH, ..limits };
-        Self { spooling, dispatcher, limits, last_call, drained: counter!("hookfast_drained_events_total") }
+        Self {
+            spooling,
+            dispatcher,
+            limits,
+            last_call,
+            patience: Patience::default(),
+            part: 1,
+            taken: 0,
+            breaks: 0,
+            slow: None,
+            aside: HashMap::new(),
+            said: HashSet::new(),
+            drained: counter!("hookfast_drained_events_total"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
     }
 
     /// Drains whenever there is something in the spool, until the last call, and then what can be drained without waiting.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut wait = WAITS[0];
-        while !self.is_over().await {
-            match self.drain_some().await {
-                Ok(()) => wait = WAITS[0],
-                Err(trouble) => {
-                    self.note(&trouble);
-                    if self.last_call.is_cancelled() {
-                        break;
+        loop {
+            match self.next().await {
+                Next::End => break,
+                Next::TryAgain(event) => self.try_again(event).await,
+                Next::Drain => match self.drain_some().await {
+                    Ok(()) => wait = WAITS[0],
+                    Err(trouble) => {
+                        self.note(&trouble);
+                        if self.last_call.is_cancelled() {
+                            break;
+                        }
+                        self.rest(with_jitter(wait)).await;
+                        wait = (wait * 2).min(WAITS[1]);
                     }
-                    self.rest(with_jitter(wait)).await;
-                    wait = (wait * 2).min(WAITS[1]);
-                }
+                },
             }
         }
         self.say_what_is_left().await;
     }
 
-    /// Waits for something to do. Whether there is nothing more to wait for.
-    async fn is_over(&self) -> bool {
+    /// Waits for something to do.
+    async fn next(&self) -> Next {
+        let again = self.aside.iter().min_by_key(|(_, again)| again.at).map(|(event, again)| (*event, again.at));
+        let time_comes = async {
+            match again {
+                Some((event, at)) => {
+                    sleep_until(at).await;
+                    event
+                }
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            () = self.spooling.wait_for_work() => false,
-            () = self.last_call.cancelled() => true,
+            () = self.spooling.wait_for_work() => Next::Drain,
+            () = self.last_call.cancelled() => Next::End,
+            event = time_comes => Next::TryAgain(event),
         }
     }
 
-    fn note(&self, trouble: &Trouble) {
+    fn note(&mut self, trouble: &Trouble) {
         self.spooling.set_gets_on(false);
         match trouble {
             Trouble::Store(error) => {
-                if self.spooling.set_away(true) {
+                self.spooling.set_away(true);
+                // Each reason once: a server that comes back in another state is another problem.
+                if self.said.insert(error.to_string()) {
                     tracing::warn!(%error, "the spool cannot be drained; it is tried again until the store is back");
                 }
             }
@@ -97,32 +199,39 @@ impl Drainer {
     }
 
     /// Hands on the oldest events, and tries to end spooling if there are no more.
-    async fn drain_some(&self) -> Result<(), Trouble> {
+    async fn drain_some(&mut self) -> Result<(), Trouble> {
         if self.spooling.is_away() {
             self.reach().await?;
         }
-        let oldest = self.oldest(self.limits.events).await?;
-        let are_all = oldest.len() < self.limits.events;
+        let limits = self.limits_now();
+        let oldest = self.oldest(limits).await?;
+        let may_be_all = oldest.len() < limits.events;
         self.hand_on(oldest).await?;
-        if are_all {
+        if may_be_all && !self.spooling.spool.is_waiting().await.map_err(Trouble::Spool)? {
             self.reach().await?;
             self.end_spooling().await?;
         }
         Ok(())
     }
 
-    async fn oldest(&self, events: usize) -> Result<Vec<Spooled>, Trouble> {
-        self.spooling.spool.oldest(events, self.limits.bytes).await.map_err(Trouble::Spool)
+    fn limits_now(&self) -> BatchLimits {
+        let BatchLimits { events, bytes } = self.limits;
+        BatchLimits { events: (events / self.part).max(1), bytes: bytes / self.part as u64 }
+    }
+
+    async fn oldest(&self, limits: BatchLimits) -> Result<Vec<Spooled>, Trouble> {
+        self.spooling.spool.oldest(limits.events, limits.bytes).await.map_err(Trouble::Spool)
     }
 
     /// Hands on what has come meanwhile, and ends spooling. In this moment nobody may add to the spool: under steady traffic
     /// it would never be empty.
-    async fn end_spooling(&self) -> Result<(), Trouble> {
-        let (pause, at_most) = self.spooling.pause().await;
-        let rest = async { self.hand_on(self.oldest(self.limits.events).await?).await };
+    async fn end_spooling(&mut self) -> Result<(), Trouble> {
+        let spooling = Arc::clone(&self.spooling);
+        let (pause, at_most) = spooling.pause().await;
+        let rest = async { self.hand_on(self.oldest(self.limits_now()).await?).await };
         let too_slow = || Trouble::Store(StoreError::Unavailable(format!("it takes longer than {at_most:?}")));
         timeout(at_most, rest).await.unwrap_or_else(|_| Err(too_slow()))?;
-        if self.oldest(1).await?.is_empty() {
+        if !spooling.spool.is_waiting().await.map_err(Trouble::Spool)? {
             pause.end_spooling();
             tracing::info!("nothing waits in the spool; events are recorded in the store");
         }
@@ -130,16 +239,18 @@ impl Drainer {
     }
 
     /// A store that was not there when we started is opened by this.
-    async fn reach(&self) -> Result<(), Trouble> {
+    async fn reach(&mut self) -> Result<(), Trouble> {
         self.spooling.store.reach().await.map_err(Trouble::Store)?;
         if self.spooling.set_away(false) {
             tracing::info!("the store can be used again");
         }
+        self.said.clear();
         Ok(())
     }
 
-    /// Records events in the store. One that the store refuses is found by splitting; it stays, and the others go on.
-    async fn hand_on(&self, events: Vec<Spooled>) -> Result<(), Trouble> {
+    /// Records events in the store. One that the store refuses is found by splitting; it stays, and the others go on. What is
+    /// too much for the store at once stays for smaller batches.
+    async fn hand_on(&mut self, events: Vec<Spooled>) -> Result<(), Trouble> {
         let mut parts = vec![events];
         while let Some(mut part) = parts.pop() {
             if part.is_empty() {
@@ -148,20 +259,91 @@ impl Drainer {
             if faults::is_off(Protection::SpoolOrder) {
                 self.spooling.spool.remove(&part).await.map_err(Trouble::Spool)?;
             }
-            match self.spooling.store.record_spooled(&part).await {
+            match self.record(&part).await {
                 Ok(recorded) => {
                     self.finish(&part, &recorded).await.map_err(Trouble::Spool)?;
-                    self.spooling.set_gets_on(true);
+                    self.note_taken();
                 }
-                Err(StoreError::Rejected(_)) if part.len() > 1 => {
+                Err(NotTaken::Refused(_)) if part.len() > 1 => {
                     let later = part.split_off(part.len() / 2);
                     parts.extend([later, part]);
                 }
-                Err(StoreError::Rejected(problem)) => self.set_aside(&part, &problem).await.map_err(Trouble::Spool)?,
-                Err(error) => return Err(Trouble::Store(error)),
+                Err(NotTaken::Refused(problem)) => self.set_aside(&part[0], &problem).await?,
+                Err(NotTaken::TooMuch(problem)) => return self.ask_less(&part, &problem).await,
+                Err(NotTaken::Away(error)) => return Err(Trouble::Store(error)),
             }
         }
         Ok(())
+    }
+
+    async fn record(&mut self, events: &[Spooled]) -> Result<Vec<Recorded>, NotTaken> {
+        let recorded = match events {
+            [event] if self.slow == Some(event.id()) => {
+                // It may take minutes, in which requests need not wait for it.
+                self.spooling.set_gets_on(false);
+                self.record_patiently(event).await
+            }
+            _ => self.spooling.store.record_spooled(events, self.patience.batch).await,
+        };
+        match recorded {
+            Err(NotTaken::Away(error)) => {
+                self.breaks += 1;
+                let is_too_much = self.breaks >= BREAKS_AT_MOST;
+                Err(if is_too_much { NotTaken::TooMuch(error.to_string()) } else { NotTaken::Away(error) })
+            }
+            other => {
+                self.breaks = 0;
+                other
+            }
+        }
+    }
+
+    /// Records one event, with time for its size, unless the process is about to end.
+    async fn record_patiently(&self, event: &Spooled) -> Result<Vec<Recorded>, NotTaken> {
+        let (store, within) = (&self.spooling.store, self.patience.with(event));
+        tokio::select! {
+            recorded = store.record_spooled(std::slice::from_ref(event), within) => recorded,
+            () = self.last_call.cancelled() => {
+                Err(NotTaken::Away(StoreError::Unavailable("the gateway shuts down".into())))
+            }
+        }
+    }
+
+    fn note_taken(&mut self) {
+        self.spooling.set_gets_on(true);
+        self.slow = None;
+        self.taken += 1;
+        if self.taken >= LARGER_AFTER {
+            (self.part, self.taken) = ((self.part / 2).max(1), 0);
+        }
+    }
+
+    /// Goes on with smaller batches, then with more time for one event, then without that event. If the store takes no small
+    /// event either, it is the store that is in trouble, and the events stay as they are.
+    async fn ask_less(&mut self, events: &[Spooled], problem: &str) -> Result<(), Trouble> {
+        self.spooling.store.takes_events().await.map_err(Trouble::Store)?;
+        (self.taken, self.breaks) = (0, 0);
+        match events {
+            [event] if self.slow == Some(event.id()) => self.set_aside(event, problem).await,
+            [event] => {
+                let (event_id, source, size_bytes) = (event.id(), event.source(), event.size_bytes());
+                tracing::warn!(
+                    %event_id, source, size_bytes, problem,
+                    "the store did not take an event of the spool in time; it gets more time"
+                );
+                self.slow = Some(event_id);
+                Ok(())
+            }
+            _ => {
+                self.part = (self.part * TIMES_SMALLER).min(self.limits.events);
+                tracing::warn!(
+                    events = events.len(),
+                    problem,
+                    "the store did not take a batch of the spool in time; the next ones are smaller"
+                );
+                Ok(())
+            }
+        }
     }
 
     async fn finish(&self, events: &[Spooled], recorded: &[Recorded]) -> Result<(), StoreError> {
@@ -177,13 +359,56 @@ impl Drainer {
         Ok(())
     }
 
-    async fn set_aside(&self, events: &[Spooled], problem: &str) -> Result<(), StoreError> {
-        for event in events {
-            let (event_id, source) = (event.id(), event.source());
-            tracing::error!(%event_id, source, problem, "the store refuses an event of the spool; it stays there");
-            self.spooling.spool.set_aside(event_id, problem).await?;
+    async fn set_aside(&mut self, event: &Spooled, problem: &str) -> Result<(), Trouble> {
+        let (event_id, source, size_bytes) = (event.id(), event.source(), event.size_bytes());
+        tracing::error!(
+            %event_id, source, size_bytes, problem,
+            "the store does not take an event of the spool; it is set aside there and tried again later"
+        );
+        self.slow = None;
+        let wait = self.patience.again[0];
+        self.aside.insert(event_id, Again { at: Instant::now() + wait, wait });
+        match self.spooling.spool.set_aside(event_id, problem).await {
+            Err(error @ StoreError::Broken(_)) => Err(Trouble::Spool(error)),
+            Err(error) => {
+                tracing::warn!(%event_id, %error, "that an event is set aside could not be noted in the spool");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Tries an event again that is set aside, unless there is something else to drain.
+    async fn try_again(&mut self, id: EventId) {
+        let Some(event) = self.spooling.spool.event(id).await.ok().flatten() else { return self.postpone(id) };
+        let recorded = tokio::select! {
+            recorded = self.record_patiently(&event) => recorded,
+            () = self.spooling.wait_for_work() => return self.postpone(id),
+        };
+        match recorded {
+            Ok(recorded) => match self.finish(std::slice::from_ref(&event), &recorded).await {
+                Ok(()) => {
+                    self.aside.remove(&id);
+                    tracing::info!(event_id = %id, "the store has taken an event of the spool that was set aside");
+                }
+                Err(error) => {
+                    self.note(&Trouble::Spool(error));
+                    self.postpone(id);
+                }
+            },
+            Err(error) => {
+                tracing::warn!(event_id = %id, %error, "an event of the spool stays set aside");
+                self.postpone(id);
+            }
+        }
+    }
+
+    fn postpone(&mut self, id: EventId) {
+        let longest = self.patience.again[1];
+        if let Some(again) = self.aside.get_mut(&id) {
+            again.wait = (again.wait * 2).min(longest);
+            again.at = Instant::now() + again.wait;
+        }
     }
 
     async fn say_what_is_left(&self) {

@@ -1,9 +1,11 @@
 //! `/livez` and `/readyz`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::{Record, StoreError};
+use async_trait::async_trait;
+use hookfast_store::{Record, SpoolStatus, StoreError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -13,11 +15,21 @@ use crate::spool::Spooling;
 /// The store is asked at most this often: the question comes from outside, unauthenticated.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The details cost more, so they are this old at most.
+const DETAILS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What `/readyz?verbose` says beside what receiving knows by itself.
+#[async_trait]
+pub trait Details: Send + Sync {
+    /// One line for each thing that an operator should know.
+    async fn lines(&self) -> Vec<String>;
+}
+
 /// How a gateway is that takes requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Yes,
-    /// Somebody should look at it, and requests are recorded all the same.
+    /// An operator should look at it, and requests are recorded all the same.
     Degraded(&'static str),
 }
 
@@ -27,13 +39,20 @@ type Verdict = Result<Ready, &'static str>;
 pub(crate) struct Readiness {
     store: Arc<dyn Record>,
     spooling: Option<Arc<Spooling>>,
+    details: Option<Arc<dyn Details>>,
     shutdown: CancellationToken,
     last: Mutex<Option<(Instant, Verdict)>>,
+    last_details: Mutex<Option<(Instant, Vec<String>)>>,
 }
 
 impl Readiness {
-    pub(crate) fn new(store: Arc<dyn Record>, spooling: Option<Arc<Spooling>>, shutdown: CancellationToken) -> Self {
-        Self { store, spooling, shutdown, last: Mutex::new(None) }
+    pub(crate) fn new(
+        store: Arc<dyn Record>,
+        spooling: Option<Arc<Spooling>>,
+        details: Option<Arc<dyn Details>>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self { store, spooling, details, shutdown, last: Mutex::default(), last_details: Mutex::default() }
     }
 
     /// Ready, or in a few words why not. The words are public; the cause is in the log.
@@ -53,6 +72,48 @@ impl Readiness {
                 verdict
             }
         }
+    }
+
+    /// The verdict first, then what is known about each part, a line each.
+    pub(crate) async fn report(&self, verdict: Verdict) -> String {
+        let mut lines = vec![match verdict {
+            Ok(Ready::Yes) => "ready".to_owned(),
+            Ok(Ready::Degraded(why)) => format!("degraded: {why}"),
+            Err(problem) => format!("not ready: {problem}"),
+        }];
+        let mut last = self.last_details.lock().await;
+        let details = match &*last {
+            Some((asked, details)) if asked.elapsed() < DETAILS_INTERVAL => details.clone(),
+            _ => {
+                let details = self.ask_for_details().await;
+                *last = Some((Instant::now(), details.clone()));
+                details
+            }
+        };
+        lines.extend(details);
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    async fn ask_for_details(&self) -> Vec<String> {
+        let mut lines = vec![match answer_in_time(self.store.check()).await {
+            Some(Ok(())) => "store: it can be used".to_owned(),
+            Some(Err(_)) => "store: it cannot be used; the log says why".to_owned(),
+            None => "store: it does not answer".to_owned(),
+        }];
+        if let Some(spooling) = &self.spooling {
+            lines.push(match answer_in_time(spooling.spool.status()).await {
+                Some(Ok(SpoolStatus { events, refused, .. })) => {
+                    format!("spool: {events} events wait, {refused} of them are set aside")
+                }
+                _ => "spool: it cannot be read; the log says why".to_owned(),
+            });
+        }
+        if let Some(details) = &self.details {
+            let asked = timeout(Duration::from_secs(3), details.lines()).await;
+            lines.extend(asked.unwrap_or_else(|_| vec!["jobs: the store does not say how many there are".into()]));
+        }
+        lines
     }
 
     async fn ask_store(&self) -> Result<(), &'static str> {
@@ -89,6 +150,29 @@ impl Readiness {
     }
 }
 
-async fn answer_in_time(check: impl Future<Output = Result<(), StoreError>>) -> Option<Result<(), StoreError>> {
+/// Whether a client may see the details: names of handlers and counts of jobs are not for the internet.
+pub(crate) fn may_see_details(client: IpAddr) -> bool {
+    match client {
+        IpAddr::V4(address) => address.is_loopback() || address.is_private() || address.is_link_local(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local(),
+    }
+}
+
+async fn answer_in_time<T>(check: impl Future<Output = Result<T, StoreError>>) -> Option<Result<T, StoreError>> {
     timeout(Duration::from_secs(2), check).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_see_details;
+
+    #[test]
+    fn details_are_for_clients_of_the_same_network() {
+        for near in ["127.0.0.1", "10.1.2.3", "192.168.0.9", "169.254.1.1", "::1", "fd00::1", "fe80::1"] {
+            assert!(may_see_details(near.parse().expect("an address")), "{near}");
+        }
+        for far in ["203.0.113.7", "8.8.8.8", "2001:db8::1"] {
+            assert!(!may_see_details(far.parse().expect("an address")), "{far}");
+        }
+    }
 }

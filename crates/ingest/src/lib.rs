@@ -35,7 +35,7 @@ mod trace;
 
 pub use address::AddressRange;
 pub use config::{Config, Rate, SourceLimits};
-pub use dispatch::Dispatch;
+pub use health::Details;
 pub use listener::{Ingest, Recording, Running, Table};
 pub use metrics::describe as describe_metrics;
 pub use source::Source;

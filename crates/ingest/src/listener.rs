@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use hookfast_queue::Queue;
 use hookfast_store::Record;
 use hookfast_webhook::{Clock, Provider, SourceName, Subscription};
 use hyper::server::conn::http1;
@@ -14,16 +15,16 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
 use crate::connection::{Busy, ImpatientStream, Patience};
-use crate::dispatch::{Dispatch, Dispatcher};
+use crate::dispatch::Dispatcher;
 use crate::drain::{self, Drainer};
-use crate::health::Readiness;
+use crate::health::{Details, Readiness};
 use crate::limit::Limits;
 use crate::record::{BatchLimits, Committing, Recorder};
 use crate::spool::{SpoolWay, Spooling};
@@ -31,6 +32,12 @@ use crate::{Config, Source, address};
 
 /// The largest head of a request: request line and headers.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// At the end of a shutdown, what was handed over for commit still has this time.
+const COMMIT_WITHIN: Duration = Duration::from_secs(2);
+
+/// And then the hints about it, and what can be drained, this.
+const FOLLOW_WITHIN: Duration = Duration::from_secs(1);
 
 /// Everything a request needs on its way.
 pub struct Ingest {
@@ -43,6 +50,7 @@ pub struct Ingest {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
     pub(crate) body_memory: BodyMemory,
+    pub(crate) store: Arc<dyn Record>,
     pub(crate) recorder: Recorder,
     pub(crate) readiness: Readiness,
     shutdown: CancellationToken,
@@ -86,8 +94,10 @@ pub struct Recording<'a> {
     pub store: Arc<dyn Record>,
     /// Where instead, while that is away.
     pub spool: Option<SpoolWay>,
-    /// Who is told; nobody where that leads nowhere.
-    pub dispatch: Option<Dispatch>,
+    /// How the workers are told, where that leads anywhere.
+    pub queue: Option<Arc<dyn Queue>>,
+    /// What `/readyz?verbose` says about the rest of the process.
+    pub details: Option<Arc<dyn Details>>,
     /// The runtime of the commits. In the one of the requests, each step of a commit would queue behind the very requests
     /// that wait for it.
     pub commits: &'a Handle,
@@ -103,13 +113,13 @@ impl Ingest {
         recording: Recording<'_>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Running> {
-        let Recording { store, spool, dispatch, commits } = recording;
+        let Recording { store, spool, queue, details, commits } = recording;
         let address = listener.local_addr()?;
         let (connections, committers, followers) = (TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
         let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
         let last_call = CancellationToken::new();
         let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
-        let dispatcher = dispatch.map(|dispatch| Dispatcher::start(dispatch, &followers, commits));
+        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &followers, commits));
         let spooling = match spool {
             Some(way) => Some(Arc::new(Spooling::start(way).await)),
             None => None,
@@ -134,8 +144,9 @@ impl Ingest {
             clock,
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
+            store: Arc::clone(&store),
             recorder: Recorder::start(&committing, config.queue_requests, &committers, commits),
-            readiness: Readiness::new(Arc::clone(&store), spooling, shutdown.clone()),
+            readiness: Readiness::new(Arc::clone(&store), spooling, details, shutdown.clone()),
             shutdown: shutdown.clone(),
             connections: Arc::new(ConnectionCaps::new(&config)),
             config,
@@ -171,16 +182,19 @@ impl Running {
         self.connections.close();
         // The committers end when nobody can hand them anything more.
         drop(self.ingest);
-        if timeout(self.shutdown_timeout, self.connections.wait()).await.is_err() {
+        let end = Instant::now() + self.shutdown_timeout;
+        if timeout_at(end, self.connections.wait()).await.is_err() {
             tracing::warn!(
                 connections = self.connections.len(),
                 "connections were still open at the end of the shutdown"
             );
         }
         // The committers end when the last connection has dropped its way to them; a cut one does so with the runtime.
-        let _ = timeout(self.shutdown_timeout, self.committers.wait()).await;
+        let end = end.max(Instant::now() + COMMIT_WITHIN);
+        let _ = timeout_at(end, self.committers.wait()).await;
         self.last_call.cancel();
-        if timeout(self.shutdown_timeout, self.followers.wait()).await.is_err() {
+        let end = end.max(Instant::now() + FOLLOW_WITHIN);
+        if timeout_at(end, self.followers.wait()).await.is_err() {
             tracing::warn!(
                 "the shutdown did not wait for all hints to be sent and for the spool to be drained; the sweeper makes up \
                  for the first, the next start for the second"

@@ -79,7 +79,7 @@ pub fn describe() {
     describe_gauge!("hookfast_spool_events", "Events that wait in the spool");
     describe_gauge!(
         "hookfast_spool_refused_events",
-        "Events in the spool that the store refuses; somebody must look at them"
+        "Events in the spool that are set aside, because the store did not take them; an operator must look at them"
     );
     describe_gauge!("hookfast_spool_bytes", Unit::Bytes, "How much of the spool is in use");
     describe_gauge!("hookfast_spool_max_bytes", Unit::Bytes, "How large the spool may become");

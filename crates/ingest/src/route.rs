@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hookfast_store::{NewJob, Routed};
-use hookfast_webhook::{Event, Subscription};
+use hookfast_webhook::{Event, Ordering, Subscription};
 
 /// Gives each event its jobs.
 pub(crate) fn route(subscriptions: &[Subscription], events: Vec<Event>) -> Vec<Routed> {
@@ -19,7 +19,7 @@ fn job(subscription: &Subscription, event: &Event) -> NewJob {
     let ordering_key = catch_unwind(AssertUnwindSafe(|| subscription.ordering.key(event))).unwrap_or_else(|_| {
         // The event is genuine and must be recorded. With all the others that went wrong it keeps an order of some kind.
         tracing::error!(handler = %subscription.handler, "the handler panicked when it computed an ordering key");
-        Some(PANICKED.into())
+        Some(Ordering::PANICKED.into())
     });
     NewJob {
         handler: subscription.handler.clone(),
@@ -27,6 +27,3 @@ fn job(subscription: &Subscription, event: &Event) -> NewJob {
         ordering_key,
     }
 }
-
-/// The ordering key of events for which a handler could compute none.
-const PANICKED: &str = "hookfast:panicked";

@@ -3,19 +3,22 @@
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookfast_store::{Recorded, Routed};
-use hookfast_webhook::{Answer, Arrival, Event, Refusal, Request, RequestId, Unreadable, Verified, explain, verify};
+use hookfast_webhook::{
+    Answer, Arrival, Event, EventId, Refusal, Request, RequestId, Unreadable, Verified, explain, verify,
+};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::Level;
 
 use crate::answer::{self, HttpResponse, Rejection};
 use crate::body::{self, BodyDeadlines, MemoryShare};
-use crate::health::Ready;
+use crate::health::{Ready, may_see_details};
 use crate::limit::check_host;
 use crate::path::{Target, target};
 use crate::route::route;
@@ -24,6 +27,9 @@ use crate::{Ingest, Source, Table, address};
 
 /// Verifying and reading a body beyond this size takes long enough to be kept away from other requests.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
+
+/// How long the log waits for the id of an event that came again.
+const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Who asks.
 struct Caller {
@@ -58,7 +64,7 @@ impl Ingest {
         let outcome = match self.find(&table, &head) {
             Ok(Found::Source(source)) => self.webhook(&table, &source, &caller, head, body).await,
             Ok(Found::Live) => return plain("live\n"),
-            Ok(Found::Ready) => return self.ready(&caller).await,
+            Ok(Found::Ready) => return self.ready(&caller, head.uri.query()).await,
             Err(rejection) => {
                 let Caller { request_id, address, trace_id, .. } = &caller;
                 let path: String = head.uri.path().chars().take(100).flat_map(char::escape_debug).collect();
@@ -89,8 +95,14 @@ impl Ingest {
         }
     }
 
-    async fn ready(&self, caller: &Caller) -> HttpResponse {
-        match self.readiness.check().await {
+    async fn ready(&self, caller: &Caller, query: Option<&str>) -> HttpResponse {
+        let verdict = self.readiness.check().await;
+        if query == Some("verbose") && may_see_details(caller.address) {
+            let mut response = Response::new(Full::from(self.readiness.report(verdict).await));
+            *response.status_mut() = if verdict.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return response;
+        }
+        match verdict {
             Ok(Ready::Yes) => plain("ready\n"),
             Ok(Ready::Degraded(why)) => Response::new(Full::from(format!("degraded: {why}\n"))),
             Err(problem) => answer::problem(StatusCode::SERVICE_UNAVAILABLE, problem, caller.request_id),
@@ -152,10 +164,29 @@ impl Ingest {
         source.metrics.payload.record(payload_bytes as f64);
         count_recorded(source, &recorded);
         if let Some(events) = described {
-            let Caller { request_id, address, trace_id, .. } = caller;
-            tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "recorded: {events}");
+            self.log_recorded(source, caller, &events, &recorded).await;
         }
         Ok(answer)
+    }
+
+    /// Says what is new, and what came again: of that, only the first event can be looked up.
+    async fn log_recorded(&self, source: &Source, caller: &Caller, events: &[Described], recorded: &[Recorded]) {
+        let Caller { request_id, address, trace_id, .. } = caller;
+        let (again, new): (Vec<_>, Vec<_>) =
+            events.iter().zip(recorded).partition(|(_, recorded)| **recorded == Recorded::Duplicate);
+        if let Some((event, _)) = new.first() {
+            let what = and_more(format!("{} {}", event.id, event.event_type), new.len());
+            tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "recorded: {what}");
+        }
+        if let Some((event, _)) = again.first() {
+            let first = timeout(FIND_FIRST_WITHIN, self.store.first_of(source.name.as_str(), &event.dedupe_key)).await;
+            let first = match first {
+                Ok(Ok(Some(first))) => first.to_string(),
+                _ => format!("an event with the key {}", event.dedupe_key),
+            };
+            let what = and_more(format!("{first} {}", event.event_type), again.len());
+            tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "came again: {what}");
+        }
     }
 
     async fn read_request(
@@ -234,13 +265,25 @@ fn count_recorded(source: &Source, recorded: &[Recorded]) {
     source.metrics.duplicates.increment(count(Recorded::Duplicate));
 }
 
-/// Events in the words of the log: the first one's id and type, and how many there are.
-fn describe(events: &[Routed]) -> String {
-    let first = events.first().map(|routed| format!("{} {}", routed.event.id(), routed.event.event_type().as_str()));
-    match events.len() {
-        0 | 1 => first.unwrap_or_else(|| "nothing".into()),
-        count => format!("{} and {} more", first.unwrap_or_default(), count - 1),
-    }
+/// What the log says about an event.
+struct Described {
+    id: EventId,
+    dedupe_key: String,
+    event_type: String,
+}
+
+fn describe(events: &[Routed]) -> Vec<Described> {
+    let described = |Routed { event, .. }: &Routed| Described {
+        id: event.id(),
+        dedupe_key: event.dedupe_key().as_str().to_owned(),
+        event_type: event.event_type().as_str().to_owned(),
+    };
+    events.iter().map(described).collect()
+}
+
+/// The first of some events, and how many there are beside it.
+fn and_more(first: String, count: usize) -> String {
+    if count == 1 { first } else { format!("{first} and {} more", count - 1) }
 }
 
 fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller) {

@@ -18,10 +18,22 @@ pub struct Config {
     pub sweep_every: Duration,
     /// When a job that was dispatched and not claimed is dispatched again.
     pub dispatch_again_after: Duration,
-    /// So many runs in a row that took the process with them make a dead letter.
+    /// This many runs in a row that took the process with them make a dead letter.
     pub crash_limit: u32,
+    /// This many runs in a row that the gateway's own store has spoilt make a dead letter.
+    pub interruption_limit: u32,
+    /// Memory for the bodies of jobs that run, in bytes, of all handlers together. Bodies that come with the claim are not
+    /// counted: they are short.
+    pub body_memory: u64,
     /// How long a shutdown waits for jobs that are running.
     pub shutdown_timeout: Duration,
+}
+
+impl Config {
+    /// A job with this many crashes is a suspect: it is dead if it crashes once more.
+    pub(crate) fn suspect_from(&self) -> u32 {
+        self.crash_limit.saturating_sub(1).max(1)
+    }
 }
 
 impl Default for Config {
@@ -33,7 +45,9 @@ impl Default for Config {
             sweep_every: Duration::from_secs(1),
             dispatch_again_after: Duration::from_secs(60),
             crash_limit: 3,
-            shutdown_timeout: Duration::from_secs(20),
+            interruption_limit: 20,
+            body_memory: 256 << 20,
+            shutdown_timeout: Duration::from_secs(25),
         }
     }
 }
@@ -53,6 +67,6 @@ pub struct HandlerConfig {
 
 impl Default for HandlerConfig {
     fn default() -> Self {
-        Self { retry: RetryPolicy::default(), deadline: Duration::from_secs(30), concurrency: 16, ordering: None }
+        Self { retry: RetryPolicy::default(), deadline: Duration::from_secs(20), concurrency: 16, ordering: None }
     }
 }

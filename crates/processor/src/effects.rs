@@ -20,6 +20,9 @@ use crate::writes::Writer;
 /// How long a transaction may stay open. On SQLite nobody else can write meanwhile.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A store that takes longer to answer a simple question is in trouble.
+const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// The effects of one run of a job. Each has a key of the handler's choice and happens once for this handler and event,
 /// however often the job is run: an attempt resumes after the last one that was done.
 pub struct Effects {
@@ -81,7 +84,10 @@ impl Effects {
         let mut open = Transaction { inner: &mut transaction, effects: self };
         let Ok(value) = tokio::time::timeout(TRANSACTION_TIMEOUT, work(&mut open)).await else {
             let problem = format!("the effect `{key}` kept its transaction open for {TRANSACTION_TIMEOUT:?}");
-            return Err(Failure::retry(FailureKind::Timeout, problem));
+            return Err(match self.is_store_well().await {
+                true => Failure::retry(FailureKind::Timeout, problem),
+                false => self.note_fault(&format!("{problem}, and the store does not answer")),
+            });
         };
         let value = value?;
         let result = to_remember(&value)?;
@@ -180,6 +186,11 @@ impl Effects {
         }
     }
 
+    /// Asks the store itself. What it does in time is not to blame on it.
+    async fn is_store_well(&self) -> bool {
+        matches!(tokio::time::timeout(STORE_ANSWERS_WITHIN, self.store.check()).await, Ok(Ok(())))
+    }
+
     fn note_fault(&self, problem: &str) -> Failure {
         *self.pipeline_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem.to_owned());
         Failure::retry(FailureKind::Pipeline, problem)
@@ -221,20 +232,20 @@ impl Transaction<'_> {
     /// how many rows it changed.
     pub async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, Failure> {
         let done = self.inner.execute(statement, values).await;
-        self.judged(done)
+        self.judged(done).await
     }
 
     /// The first value that a query gives, if any.
     pub async fn fetch(&mut self, statement: &'static str, values: Vec<Value>) -> Result<Option<Value>, Failure> {
         let found = self.inner.fetch(statement, values).await;
-        self.judged(found)
+        self.judged(found).await
     }
 
     /// Whether nothing newer was handled about `object`. Events may come late: with this an older `updated` never
     /// overwrites a newer `deleted`.
     pub async fn is_newest(&mut self, object: &str, occurred_at: OffsetDateTime) -> Result<bool, Failure> {
         let newest = self.inner.is_newest(&self.effects.job.handler, object, occurred_at).await;
-        self.judged(newest)
+        self.judged(newest).await
     }
 
     /// The driver's own connection, if the gateway runs on Postgres.
@@ -247,11 +258,21 @@ impl Transaction<'_> {
         self.inner.sqlite()
     }
 
-    fn judged<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, Failure> {
-        result.map_err(|error| match hookfast_store::is_outage(&error) {
-            true => self.effects.note_fault(&error.to_string()),
-            false => Failure::from(error),
-        })
+    /// A statement that the database disliked is the handler's failure. So is one that it could not carry out although it
+    /// answers everything else.
+    async fn judged<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, Failure> {
+        let Err(error) = result else { return result.map_err(Failure::from) };
+        if hookfast_store::is_too_slow(&error) {
+            let problem = format!("a statement took longer than the store allows: {error}");
+            return Err(Failure::retry(FailureKind::Timeout, problem));
+        }
+        if hookfast_store::is_outage(&error) {
+            let is_statements = hookfast_store::is_about_statement(&error) && self.effects.is_store_well().await;
+            if !is_statements {
+                return Err(self.effects.note_fault(&error.to_string()));
+            }
+        }
+        Err(Failure::from(error))
     }
 }
 

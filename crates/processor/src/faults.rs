@@ -22,8 +22,27 @@ pub(crate) enum Protection {
     CrashLimit,
 }
 
+/// A background task that the process cannot do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "faults"), allow(dead_code, reason = "named for the tests"))]
+pub(crate) enum Task {
+    Sweeper,
+    Settler,
+    Leases,
+}
+
 #[cfg(not(feature = "faults"))]
 pub(crate) fn pass(_: Point) {}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn panic_in(_: Task) {}
+
+/// Panics when `FAULT_PANIC_IN` names this task.
+#[cfg(feature = "faults")]
+pub(crate) fn panic_in(task: Task) {
+    let named = std::env::var("FAULT_PANIC_IN").unwrap_or_default();
+    assert_ne!(named, format!("{task:?}"), "told to panic");
+}
 
 #[cfg(not(feature = "faults"))]
 pub(crate) fn is_off(_: Protection) -> bool {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hookfast_store::{Claimed, StoredHeaders};
 use hookfast_webhook::{EventId, Failure, HandlerName, Interest};
 use serde::de::DeserializeOwned;
@@ -66,7 +67,7 @@ pub struct Event<P> {
     /// The headers it came with.
     pub headers: StoredHeaders,
     /// Its bytes as they came.
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// What the handler takes from them.
     pub payload: P,
 }
@@ -184,7 +185,8 @@ pub(crate) async fn handle<H: Handler>(handler: &H, claimed: Claimed, effects: &
 fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
     let Claimed { job, attempt, event, .. } = claimed;
     // Not every provider sends JSON; a handler that takes anything need not mind.
-    let payload = match serde_json::from_slice(&event.body) {
+    let body = event.body.unwrap_or_default();
+    let payload = match serde_json::from_slice(&body) {
         Ok(payload) => payload,
         Err(error) => serde_json::from_str("null").map_err(|_| Failure::bad_payload(error))?,
     };
@@ -198,7 +200,7 @@ fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
         received_at: event.received_at,
         attempt,
         headers: event.headers,
-        body: event.body.to_vec(),
+        body,
         payload,
     })
 }

@@ -2,6 +2,7 @@
 //!
 //! - `worker` pulls messages, claims their jobs and runs the handler;
 //! - `flight` renews the leases of what is on board;
+//! - `suspects` are run in a process of their own;
 //! - `settle` writes what came of it, and then acknowledges;
 //! - `sweeper` dispatches again whatever is due and not finished;
 //! - `effects` makes side effects happen once, however often a job is run;
@@ -18,12 +19,15 @@ mod handler;
 mod log;
 mod metrics;
 mod settle;
+mod suspects;
 mod sweeper;
 pub mod testing;
+mod trouble;
+mod watched;
 mod worker;
 mod writes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -35,7 +39,7 @@ use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,19 +49,23 @@ pub use handler::{AnyHandler, Anything, Event, Handled, Handler, Handlers};
 pub use hookfast_store::Value;
 pub use log::Log;
 pub use metrics::describe as describe_metrics;
+pub use suspects::RunApart;
 
 use faults::Protection;
 use flight::Flight;
-use metrics::{HandlerMetrics, show_backlog};
+use metrics::{BacklogGauges, HandlerMetrics};
 use settle::Settler;
+use suspects::Suspects;
 use sweeper::Sweeper;
-use worker::{Shared, Worker};
+use trouble::Trouble;
+use worker::{BodyMemory, Shared, Worker};
 
-/// How often the metrics about the backlog are taken.
+/// How often the metrics about the backlog are taken, at most: counting rests for a multiple of the time that it took.
 const LOOK_AT_BACKLOG_EVERY: Duration = Duration::from_secs(10);
+const COUNTING_RESTS: u32 = 20;
 
-/// How many jobs may wait to be run alone.
-const SUSPECTS_WAITING: usize = 16;
+/// How long writing that runs were cut short may take.
+const INTERRUPT_WITHIN: Duration = Duration::from_secs(3);
 
 /// A handler to be worked for.
 #[derive(Clone)]
@@ -68,105 +76,182 @@ pub struct Staff {
     pub handler: Arc<dyn AnyHandler>,
     /// How it is run.
     pub config: HandlerConfig,
+    /// Whether its jobs wait until [`Running::pause`] says otherwise.
+    pub is_paused: bool,
+}
+
+/// What the workers need of the rest of the process.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where the jobs are.
+    pub store: Arc<dyn Store>,
+    /// Where the hints come from.
+    pub queue: Arc<dyn Queue>,
+    /// The runtime that handlers run on, with [`Config::threads`] threads of its own.
+    pub handlers: Handle,
+    /// How suspects are run in a process of their own. Without it they run here, beside the others.
+    pub apart: Option<Arc<dyn RunApart>>,
 }
 
 /// Workers at work.
 pub struct Running {
     shutdown: CancellationToken,
     shutdown_timeout: Duration,
+    /// By handler.
+    assigned: Vec<Arc<Worker>>,
+    flight: Arc<Flight>,
     workers: TaskTracker,
     jobs: TaskTracker,
     settler: JoinHandle<()>,
     attendants: Vec<JoinHandle<()>>,
-    /// Cancelled when the process should end: the store is damaged, or too many threads are lost to handlers that do not
-    /// yield, or one with a transaction.
+    /// Cancelled when the process should end: the store is damaged, a background task panicked, too many threads are lost to
+    /// handlers that do not yield, or one is lost with a transaction.
     pub must_end: CancellationToken,
 }
 
-/// Starts to work for these handlers. They run on `handlers`, a runtime of their own with [`Config::threads`] threads.
-pub async fn start(
-    store: Arc<dyn Store>,
-    queue: Arc<dyn Queue>,
-    staff: Vec<Staff>,
-    mut config: Config,
-    handlers: Handle,
-) -> Result<Running, StoreError> {
-    if faults::is_off(Protection::CrashLimit) {
-        config.crash_limit = u32::MAX;
+/// Starts to work for these handlers.
+pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config) -> Result<Running, StoreError> {
+    prepare(&*surroundings.store, &staff).await?;
+    let (mut running, shared) = start_workers(&surroundings, staff, config);
+    let Surroundings { store, queue, apart, .. } = surroundings;
+    let (must_end, config) = (running.must_end.clone(), shared.config.clone());
+    for worker in &running.assigned {
+        running.workers.spawn(watched(Arc::clone(worker).run(), must_end.clone()));
     }
-    for Staff { handler, .. } in staff.iter().filter(|staff| !staff.handler.tables().is_empty()) {
-        store.prepare(handler.tables()).await?;
-    }
-    let names: Vec<_> = staff.iter().map(|staff| staff.name.clone()).collect();
-    let metrics: HashMap<_, _> = names.iter().map(|name| (name.clone(), HandlerMetrics::new(name))).collect();
-    let metrics = Arc::new(metrics);
-    let (ended, to_settle) = mpsc::channel(1024);
-    let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());
-    let settler = Settler {
-        store: Arc::clone(&store),
-        queue: Arc::clone(&queue),
-        metrics: Arc::clone(&metrics),
-        must_end: must_end.clone(),
-    };
-    let settler = tokio::spawn(settler.run(to_settle));
-    let (workers, jobs) = (TaskTracker::new(), TaskTracker::new());
-    let flight = Arc::new(Flight::default());
-    let shared = Arc::new(Shared {
-        store: Arc::clone(&store),
-        queue: Arc::clone(&queue),
-        name: worker_name().into(),
-        flight: Arc::clone(&flight),
-        metrics: Arc::clone(&metrics),
-        running: Arc::new(Semaphore::new(config.concurrency)),
-        ended,
-        jobs: jobs.clone(),
-        handlers,
-        shutdown: shutdown.clone(),
-        stuck: AtomicUsize::new(0),
-        must_end: must_end.clone(),
-        config: config.clone(),
-    });
-    let mut by_name = HashMap::new();
-    for Staff { name, handler, config } in staff {
-        let worker = Worker::new(Arc::clone(&shared), name.clone(), handler, config);
-        workers.spawn(Arc::clone(&worker).run());
-        by_name.insert(name, worker);
-    }
-    let (suspects, to_run_alone) = mpsc::channel(SUSPECTS_WAITING);
-    workers.spawn(run_suspects(by_name, to_run_alone, shutdown.clone()));
-    workers.close();
+    let suspects = Arc::new(Suspects::default());
+    let by_name = running.assigned.iter().map(|worker| (worker.name.clone(), Arc::clone(worker))).collect();
+    running.workers.spawn(run_suspects(by_name, Arc::clone(&suspects), apart, running.shutdown.clone()));
+    running.workers.close();
     let sweeper = Sweeper {
         store: Arc::clone(&store),
         queue: Arc::clone(&queue),
-        handlers: names.clone(),
-        metrics,
+        workers: running.assigned.clone(),
+        metrics: Arc::clone(&shared.metrics),
         config: config.clone(),
+        flight: Arc::clone(&running.flight),
+        trouble: Arc::clone(&shared.trouble),
         suspects,
         dispatched: counter!("hookfast_sweeper_dispatched_total"),
         failed: counter!("hookfast_dispatch_failed_total"),
     };
     gauge!("hookfast_stuck_runs").set(0.0);
-    let attendants = vec![
-        tokio::spawn(flight.keep(Arc::clone(&store), config.lease)),
-        tokio::spawn(sweeper.run()),
-        tokio::spawn(look_at_backlog(store, queue, names)),
-        tokio::spawn(watch_threads(shared, config.threads)),
-    ];
+    running.attendants.extend([
+        watched::spawn("sweeper", &must_end, sweeper.run()),
+        watched::spawn("backlog", &must_end, look_at_backlog(store, queue, running.assigned.clone())),
+        watched::spawn("threads", &must_end, watch_threads(shared, config.threads)),
+    ]);
+    Ok(running)
+}
+
+/// Runs one job, however often it has crashed, until it is settled or `stop` says so. For a process of its own.
+pub async fn run_one(
+    surroundings: Surroundings,
+    staff: Staff,
+    job: &JobId,
+    config: Config,
+    stop: CancellationToken,
+) -> Result<(), StoreError> {
+    let (running, shared) = start_workers(&surroundings, vec![staff], config);
+    let [worker] = &running.assigned[..] else { unreachable!("there is one handler") };
+    let ran = stop.run_until_cancelled(worker.run_one(job.event)).await;
+    drop(shared);
+    if ran.is_none() {
+        running.flight.interrupt_all("the process was shut down before the run ended").await?;
+    }
+    running.shut_down().await;
+    ran.unwrap_or(Ok(()))
+}
+
+async fn prepare(store: &dyn Store, staff: &[Staff]) -> Result<(), StoreError> {
+    for Staff { handler, .. } in staff.iter().filter(|staff| !staff.handler.tables().is_empty()) {
+        store.prepare(handler.tables()).await?;
+    }
+    Ok(())
+}
+
+/// Makes the workers, with what writes outcomes and renews leases. They do not take jobs yet.
+fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Config) -> (Running, Arc<Shared>) {
+    if faults::is_off(Protection::CrashLimit) {
+        config.crash_limit = u32::MAX;
+    }
+    let Surroundings { store, queue, handlers, .. } = surroundings;
+    let metrics: HashMap<_, _> =
+        staff.iter().map(|staff| (staff.name.clone(), HandlerMetrics::new(&staff.name))).collect();
+    let (metrics, trouble, name) = (Arc::new(metrics), Arc::<Trouble>::default(), Arc::<str>::from(worker_name()));
+    let flight = Arc::new(Flight::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
+    let (ended, to_settle) = mpsc::channel(1024);
+    let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());
+    let settler = Settler {
+        store: Arc::clone(store),
+        queue: Arc::clone(queue),
+        metrics: Arc::clone(&metrics),
+        flight: Arc::clone(&flight),
+        trouble: Arc::clone(&trouble),
+        must_end: must_end.clone(),
+    };
+    let settler = watched::spawn("settler", &must_end, settler.run(to_settle));
+    let (workers, jobs) = (TaskTracker::new(), TaskTracker::new());
     let shutdown_timeout = config.shutdown_timeout;
-    Ok(Running { shutdown, shutdown_timeout, workers, jobs, settler, attendants, must_end })
+    let shared = Arc::new(Shared {
+        store: Arc::clone(store),
+        queue: Arc::clone(queue),
+        name,
+        flight: Arc::clone(&flight),
+        trouble,
+        metrics,
+        running: Arc::new(Semaphore::new(config.concurrency)),
+        bodies: BodyMemory::new(config.body_memory),
+        ended,
+        jobs: jobs.clone(),
+        handlers: handlers.clone(),
+        shutdown: shutdown.clone(),
+        stuck: AtomicUsize::new(0),
+        must_end: must_end.clone(),
+        config,
+    });
+    let worker = |Staff { name, handler, config, is_paused }: Staff| {
+        Worker::new(Arc::clone(&shared), name, handler, config, is_paused)
+    };
+    let assigned = staff.into_iter().map(worker).collect();
+    let attendants = vec![watched::spawn("leases", &must_end, Arc::clone(&flight).keep())];
+    let running =
+        Running { shutdown, shutdown_timeout, assigned, flight, workers, jobs, settler, attendants, must_end };
+    (running, shared)
+}
+
+/// A worker's own loop is watched like the other tasks, and counted as one of the workers until it ends.
+async fn watched(task: impl Future<Output = ()> + Send + 'static, must_end: CancellationToken) {
+    let _ = watched::spawn("worker", &must_end, task).await;
 }
 
 impl Running {
-    /// Takes no more jobs, hands back what was not begun, finishes what runs, and settles it. What takes too long is left
-    /// to the sweeper of whoever comes after us.
+    /// Pauses these handlers, and lets all others go on.
+    pub fn pause(&self, paused: &HashSet<HandlerName>) {
+        for worker in &self.assigned {
+            worker.pause(paused.contains(&worker.name));
+        }
+    }
+
+    /// Takes no more jobs, hands back what was not begun, finishes what runs, and settles it. What takes too long is broken
+    /// off and runs again elsewhere, at once and without a loss.
     pub async fn shut_down(self) {
         self.shutdown.cancel();
-        // One of them may wait for the store.
-        let _ = timeout(self.shutdown_timeout, self.workers.wait()).await;
         self.jobs.close();
-        if timeout(self.shutdown_timeout, self.jobs.wait()).await.is_err() {
+        let all_ended = async {
+            // One of them may wait for the store.
+            self.workers.close();
+            self.workers.wait().await;
+            self.jobs.wait().await;
+        };
+        if timeout(self.shutdown_timeout, all_ended).await.is_err() {
             let jobs = self.jobs.len();
-            tracing::warn!(jobs, "jobs were still running at the end of the shutdown; they are run again later");
+            tracing::warn!(jobs, "jobs were still running at the end of the shutdown; they are run again at once");
+            let why = "the process was shut down before the run ended";
+            match timeout(INTERRUPT_WITHIN, self.flight.interrupt_all(why)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "they are run again when their leases have ended"),
+                Err(_) => tracing::warn!("the store does not answer: they are run again when their leases have ended"),
+            }
             self.settler.abort();
         }
         for attendant in &self.attendants {
@@ -176,20 +261,31 @@ impl Running {
         for attendant in self.attendants {
             let _ = attendant.await;
         }
-        let _ = timeout(self.shutdown_timeout, self.settler).await;
+        drop(self.assigned);
+        let _ = timeout(INTERRUPT_WITHIN, self.settler).await;
     }
 }
 
-/// Runs those jobs one after the other that must be alone.
+/// Runs suspects one after the other.
 async fn run_suspects(
     workers: HashMap<HandlerName, Arc<Worker>>,
-    mut suspects: mpsc::Receiver<JobId>,
+    suspects: Arc<Suspects>,
+    apart: Option<Arc<dyn RunApart>>,
     shutdown: CancellationToken,
 ) {
-    while let Some(Some(JobId { event, handler })) = shutdown.run_until_cancelled(suspects.recv()).await {
-        if let Some(worker) = workers.get(&handler) {
-            worker.run_alone(event).await;
+    while let Some(job) = shutdown.run_until_cancelled(suspects.next()).await {
+        let Some(worker) = workers.get(&job.handler).filter(|worker| !worker.is_paused()) else {
+            suspects.done(&job);
+            continue;
+        };
+        let ran = match &apart {
+            Some(apart) => shutdown.run_until_cancelled(apart.run_apart(&job)).await.unwrap_or(Ok(())),
+            None => worker.run_one(job.event).await.map_err(std::io::Error::other),
+        };
+        if let Err(error) = ran {
+            tracing::warn!(%error, event_id = %job.event, handler = %job.handler, "a job that crashed too often could not be run apart; it is tried again");
         }
+        suspects.done(&job);
     }
 }
 
@@ -200,20 +296,23 @@ fn worker_name() -> String {
     format!("{}:{}", if host.is_empty() { "worker" } else { host }, std::process::id())
 }
 
-async fn look_at_backlog(store: Arc<dyn Store>, queue: Arc<dyn Queue>, handlers: Vec<HandlerName>) {
-    let mut timer = interval(LOOK_AT_BACKLOG_EVERY);
+async fn look_at_backlog(store: Arc<dyn Store>, queue: Arc<dyn Queue>, workers: Vec<Arc<Worker>>) {
+    let names: Vec<_> = workers.iter().map(|worker| worker.name.clone()).collect();
+    let is_paused = |name: &str| workers.iter().any(|worker| worker.name.as_str() == name && worker.is_paused());
+    let mut gauges = BacklogGauges::default();
     loop {
-        timer.tick().await;
+        let start = Instant::now();
         match store.backlog().await {
-            Ok(backlog) => show_backlog(&backlog, &handlers),
-            Err(error) => tracing::debug!(%error, "the backlog could not be counted"),
+            Ok(backlog) => gauges.show(&backlog, &names, is_paused),
+            Err(error) => tracing::warn!(%error, "the backlog could not be counted; the metrics show an older one"),
         }
         gauge!("hookfast_queue_up").set(if queue.check().await.is_ok() { 1.0 } else { 0.0 });
-        for handler in &handlers {
+        for handler in &names {
             if let Some(waiting) = queue.waiting(handler).await {
                 gauge!("hookfast_queue_waiting", "handler" => handler.to_string()).set(waiting as f64);
             }
         }
+        sleep((start.elapsed() * COUNTING_RESTS).max(LOOK_AT_BACKLOG_EVERY)).await;
     }
 }
 

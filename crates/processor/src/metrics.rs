@@ -1,8 +1,9 @@
 //! What is counted. Handles are made once, because looking a series up costs more than counting.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hookfast_store::Outcome;
+use hookfast_store::{Backlog, Outcome};
 use hookfast_webhook::{FailureKind, HandlerName};
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -57,9 +58,9 @@ impl HandlerMetrics {
                 self.dead.increment(1);
                 self.count_dead(*kind);
             }
-            Outcome::Interrupted { .. } => {
+            Outcome::Interrupted { by, .. } => {
                 self.interrupted.increment(1);
-                self.retries[index(FailureKind::Pipeline)].increment(1);
+                self.retries[index(by.kind())].increment(1);
             }
         }
     }
@@ -78,18 +79,32 @@ fn index(kind: FailureKind) -> usize {
     FailureKind::ALL.iter().position(|known| *known == kind).expect("all kinds are in it")
 }
 
-/// Shows how much there is to do.
-pub(crate) fn show_backlog(backlog: &hookfast_store::Backlog, handlers: &[HandlerName]) {
-    const STATES: [&str; 4] = ["pending", "processing", "failed", "dead_letter"];
-    for handler in handlers {
-        for state in STATES {
-            let found = backlog.jobs.iter().find(|(of, is, _)| of == handler.as_str() && is == state);
-            let count = found.map_or(0, |(_, _, count)| *count);
-            gauge!("hookfast_jobs", "handler" => handler.to_string(), "state" => state).set(count as f64);
+/// The gauges of the backlog.
+#[derive(Default)]
+pub(crate) struct BacklogGauges {
+    /// Every handler that was ever shown: one whose jobs are gone goes back to zero.
+    shown: BTreeSet<String>,
+}
+
+impl BacklogGauges {
+    /// Shows how much there is to do, for these handlers and for all others in the store. The age of due jobs leaves out
+    /// those that are paused on purpose.
+    pub(crate) fn show(&mut self, backlog: &Backlog, handlers: &[HandlerName], is_paused: impl Fn(&str) -> bool) {
+        const STATES: [&str; 4] = ["pending", "processing", "failed", "dead_letter"];
+        self.shown.extend(handlers.iter().map(ToString::to_string));
+        self.shown.extend(backlog.jobs.iter().map(|(handler, _, _)| handler.clone()));
+        for handler in &self.shown {
+            for state in STATES {
+                let found = backlog.jobs.iter().find(|(of, is, _)| of == handler && is == state);
+                let count = found.map_or(0, |(_, _, count)| *count);
+                gauge!("hookfast_jobs", "handler" => handler.clone(), "state" => state).set(count as f64);
+            }
+            let oldest = backlog.oldest_due.iter().find(|(of, _)| of == handler && !is_paused(of));
+            let age = oldest.map_or(0.0, |(_, age)| age.as_secs_f64());
+            gauge!("hookfast_oldest_due_age_seconds", "handler" => handler.clone()).set(age);
         }
+        counter!("hookfast_replayed_jobs_total").absolute(backlog.replayed);
     }
-    gauge!("hookfast_oldest_due_age_seconds").set(backlog.oldest_due.unwrap_or_default().as_secs_f64());
-    counter!("hookfast_replayed_jobs_total").absolute(backlog.replayed);
 }
 
 /// Says what the series mean; called once, after the recorder is installed.
@@ -114,7 +129,7 @@ pub fn describe() {
     );
     describe_counter!(
         "hookfast_retries_total",
-        "Runs that will be repeated, by handler and by why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away"
+        "Runs that will be repeated, by handler and by why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away; interrupted: the process was shut down or lost a lease while it lived"
     );
     describe_counter!(
         "hookfast_dead_letters_total",
@@ -122,12 +137,12 @@ pub fn describe() {
     );
     describe_gauge!(
         "hookfast_jobs",
-        "Unfinished jobs and dead letters in the store by handler and state, counted up to 100,000 in all. Finished ones are not counted here"
+        "Unfinished jobs and dead letters in the store by handler and state, for every handler that has any, paused and not configured ones too. Finished ones are not counted here"
     );
     describe_gauge!(
         "hookfast_oldest_due_age_seconds",
         Unit::Seconds,
-        "For how long the job that is due longest has been waiting for a worker; alert on this"
+        "By handler, for how long the job that is due longest has been waiting for a worker, dispatched or not; zero for paused handlers. Alert on this"
     );
     describe_counter!("hookfast_replayed_jobs_total", "Jobs that operators made pending again, by the audit log");
     describe_counter!(
@@ -137,6 +152,10 @@ pub fn describe() {
     describe_counter!("hookfast_dispatch_failed_total", "Jobs that the queue did not take; the sweeper tries again");
     describe_gauge!("hookfast_queue_waiting", "Hints that wait in the queue, by handler");
     describe_gauge!("hookfast_queue_up", "Whether the queue works: 1 or 0. While it is down, jobs wait in the store");
+    describe_counter!(
+        "hookfast_task_panics_total",
+        "Background tasks that panicked, by task. Each ends the process, which must be started again"
+    );
     describe_gauge!(
         "hookfast_stuck_runs",
         "Runs past their deadline that do not yield, each holding a thread until the process ends"

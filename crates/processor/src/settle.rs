@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_queue::{Delivery, Queue};
-use hookfast_store::{JobId, Settlement, Store, StoreError};
+use hookfast_queue::Queue;
+use hookfast_store::{JobId, LostRun, Settlement, Store, StoreError};
 use hookfast_webhook::HandlerName;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::faults::{self, Point};
+use crate::faults::{self, Point, Task};
+use crate::flight::Flight;
 use crate::metrics::HandlerMetrics;
 use crate::sweeper::hint;
+use crate::trouble::Trouble;
 
 /// How many outcomes share a statement.
 const BATCH: usize = 256;
@@ -23,7 +25,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A run that ended.
 pub(crate) struct Ended {
     pub(crate) settlement: Settlement,
-    pub(crate) delivery: Option<Arc<Delivery>>,
     /// The job's place in the process, free once it is settled.
     pub(crate) place: OwnedSemaphorePermit,
 }
@@ -33,6 +34,9 @@ pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
+    /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.
+    pub(crate) flight: Arc<Flight>,
+    pub(crate) trouble: Arc<Trouble>,
     /// For a store that cannot be used any more.
     pub(crate) must_end: CancellationToken,
 }
@@ -47,16 +51,22 @@ impl Settler {
     }
 
     async fn settle(&self, batch: Vec<Ended>) {
+        faults::panic_in(Task::Settler);
         faults::pass(Point::BeforeSettle);
         let settlements: Vec<_> = batch.iter().map(|ended| ended.settlement.clone()).collect();
         self.write(&settlements).await;
         faults::pass(Point::AfterSettle);
-        for Ended { delivery, place, .. } in batch {
+        let landed = |Ended { settlement, place }: Ended| {
             drop(place);
-            if let Some(delivery) = delivery.and_then(Arc::into_inner) {
+            self.flight.land(&settlement.job, settlement.token).and_then(Arc::into_inner)
+        };
+        let deliveries: Vec<_> = batch.into_iter().filter_map(landed).collect();
+        // The server of the queue may be slow, and the next outcomes must not wait for it.
+        tokio::spawn(async move {
+            for delivery in deliveries {
                 delivery.acknowledge().await;
             }
-        }
+        });
     }
 
     /// Writes the outcomes, for as long as it takes. A lease that ends meanwhile makes them stale, and that is found out
@@ -64,9 +74,10 @@ impl Settler {
     async fn write(&self, settlements: &[Settlement]) {
         let mut parts = vec![settlements];
         while let Some(part) = parts.pop() {
-            match self.store.settle(part).await {
+            match self.trouble.noting(self.store.settle(part)).await {
                 Ok(settled) => {
                     self.count(part, &settled.stale);
+                    self.pardon(part, &settled.stale).await;
                     if !settled.next.is_empty() {
                         let hints: Vec<_> = settled.next.into_iter().map(hint).collect();
                         self.queue.dispatch(&hints).await;
@@ -93,6 +104,21 @@ impl Settler {
                     parts.push(part);
                 }
             }
+        }
+    }
+
+    /// Runs that lost their lease have not crashed: they have just ended.
+    async fn pardon(&self, settlements: &[Settlement], stale: &[JobId]) {
+        let lost = settlements.iter().filter(|run| stale.contains(&run.job));
+        let lost: Vec<_> = lost
+            .map(|Settlement { job, attempt, worker, .. }| LostRun {
+                job: job.clone(),
+                attempt: *attempt,
+                worker: Arc::clone(worker),
+            })
+            .collect();
+        if let Err(error) = self.flight.pardon(&lost).await {
+            tracing::warn!(%error, jobs = lost.len(), "runs that lost their lease count as crashes");
         }
     }
 

@@ -1,38 +1,45 @@
 //! The sweeper: whatever is due and not finished is dispatched again. Lost messages, dead workers, retries and replays are
 //! all the same to it.
+//!
+//! Each round has two parts. First, retries that are due and jobs whose lease has ended become pending, which is the only
+//! thing that is written. Then the pending jobs of each handler are read in the order in which they are due, as far as the
+//! queue has room for that handler: a standing backlog costs nothing but reading as much of it as fits.
+
+mod walk;
 
 use std::collections::HashMap;
-use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{JobId, Ready, Store, StoreError, Sweep};
+use hookfast_store::{Ready, Store, StoreError, Sweep, Swept};
 use hookfast_webhook::{FailureKind, HandlerName};
 use metrics::Counter;
-use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Config;
-use crate::faults::{self, Protection};
+use crate::faults::{self, Protection, Task};
+use crate::flight::Flight;
 use crate::metrics::HandlerMetrics;
+use crate::suspects::Suspects;
+use crate::trouble::Trouble;
+use crate::worker::Worker;
+use walk::Walk;
 
-/// How many jobs are dispatched at a time, at first and at most: after an outage everything is due at once, and whoever
-/// the handlers talk to has just come back.
-const FIRST_BATCH: u32 = 256;
-const LARGEST_BATCH: u32 = 4096;
+/// How many jobs of a handler become pending at a time.
+const BATCH: u32 = 4096;
 
-/// How soon a job that crashed is looked at again if nobody has claimed it: those that must run alone take turns.
-const LOOK_AT_SUSPECTS_IN: Duration = Duration::from_secs(1);
+/// How many parts of a handler's backlog are dispatched before other handlers' due jobs are looked for again.
+const PARTS: usize = 8;
 
 pub(crate) struct Sweeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) queue: Arc<dyn Queue>,
-    pub(crate) handlers: Vec<HandlerName>,
+    pub(crate) workers: Vec<Arc<Worker>>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     pub(crate) config: Config,
-    /// To whoever runs jobs alone. Those for which there is no place are found again soon.
-    pub(crate) suspects: mpsc::Sender<JobId>,
+    pub(crate) flight: Arc<Flight>,
+    pub(crate) trouble: Arc<Trouble>,
+    pub(crate) suspects: Arc<Suspects>,
     pub(crate) dispatched: Counter,
     pub(crate) failed: Counter,
 }
@@ -42,90 +49,84 @@ impl Sweeper {
     pub(crate) async fn run(self) {
         let mut timer = interval(self.config.sweep_every);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut batches = vec![FIRST_BATCH; self.handlers.len()];
-        // What this process had in its memory when it last ended is lost.
-        let mut lost_hints = !self.queue.is_shared();
+        let names: Vec<_> = self.workers.iter().map(|worker| worker.name.clone()).collect();
+        let mut walks: Vec<_> = self.workers.iter().map(|worker| Walk::new(worker, &self.config)).collect();
         loop {
             tokio::select! {
                 _ = timer.tick() => {}
-                () = self.queue.emptied() => lost_hints = !faults::is_off(Protection::Repair),
+                () = self.queue.emptied() => {
+                    if !faults::is_off(Protection::Repair) {
+                        walks.iter_mut().for_each(Walk::start_over);
+                    }
+                }
             }
+            faults::panic_in(Task::Sweeper);
             if faults::is_off(Protection::Sweeper) {
                 continue;
             }
-            if lost_hints {
-                lost_hints = self.look_at_all_again().await.is_err();
+            if let Err(error) = self.make_pending(&names).await {
+                tracing::warn!(%error, "due jobs could not be looked for; trying again");
+                continue;
             }
-            // One after the other, so that none waits for another's backlog.
-            for (handler, batch) in self.handlers.iter().zip(&mut batches) {
-                *batch = self.sweep_all(handler, *batch).await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, %handler, "due jobs could not be looked for; trying again");
-                    FIRST_BATCH
-                });
+            self.dispatch(&mut walks).await;
+        }
+    }
+
+    /// Makes pending what is due, of all handlers.
+    async fn make_pending(&self, names: &[HandlerName]) -> Result<(), StoreError> {
+        loop {
+            let swept = self.sweep(names).await?;
+            self.note(&swept);
+            if !swept.has_more {
+                return Ok(());
             }
         }
     }
 
-    /// Sweeps until nothing of the handler is due or the queue is full. Gives the size of the next batch.
-    async fn sweep_all(&self, handler: &HandlerName, mut batch: u32) -> Result<u32, StoreError> {
-        loop {
-            let room = u32::try_from(self.queue.room()).unwrap_or(u32::MAX);
-            let limit = batch.min(room);
-            if limit == 0 {
-                return Ok(batch);
-            }
-            let sweep = Sweep {
-                handlers: slice::from_ref(handler),
-                limit,
-                look_again_in: self.config.dispatch_again_after,
-                look_at_suspects_in: LOOK_AT_SUSPECTS_IN,
-                crash_limit: self.config.crash_limit,
-            };
-            let swept = self.store.sweep(&sweep).await?;
-            for job in &swept.crashed {
-                self.of(&job.handler, HandlerMetrics::count_crash);
-            }
-            for job in &swept.buried {
-                self.of(&job.handler, |metrics| metrics.count_dead(FailureKind::Crash));
-                tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
-            }
-            for job in swept.suspects {
-                let _ = self.suspects.try_send(job);
-            }
-            let is_all = swept.due < limit as usize;
-            let hints: Vec<_> = swept.ready.into_iter().map(hint).collect();
-            if !hints.is_empty() {
-                let dispatched = self.queue.dispatch(&hints).await;
-                self.dispatched.increment((dispatched.queued + dispatched.waiting_already) as u64);
-                if dispatched.not_queued > 0 {
-                    // They are looked at again later. More would not get through either.
-                    self.failed.increment(dispatched.not_queued as u64);
-                    return Ok(FIRST_BATCH);
-                }
-            }
-            if is_all {
-                return Ok(FIRST_BATCH);
-            }
-            batch = (batch * 2).min(LARGEST_BATCH);
+    /// A lease that has ended is a crash, unless its worker may not have been able to renew it: after trouble with the store
+    /// each worker has the time for one renewal.
+    async fn sweep(&self, names: &[HandlerName]) -> Result<Swept, StoreError> {
+        let renewed = self.flight.renew_before_leases_are_judged().await;
+        let judges_leases = renewed.is_ok() && self.trouble.is_over_for(self.config.lease / 2);
+        let sweep = Sweep { handlers: names, limit: BATCH, crash_limit: self.config.crash_limit, judges_leases };
+        self.trouble.noting(self.store.sweep(&sweep)).await
+    }
+
+    fn note(&self, swept: &Swept) {
+        for job in &swept.crashed {
+            self.of(&job.handler, HandlerMetrics::count_crash);
+        }
+        for job in &swept.buried {
+            self.of(&job.handler, |metrics| metrics.count_dead(FailureKind::Crash));
+            tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
         }
     }
 
-    /// Makes everything due that waits in a queue that is empty now.
-    async fn look_at_all_again(&self) -> Result<(), StoreError> {
-        let mut jobs = 0;
-        loop {
-            let found = self.store.look_again(&self.handlers, LARGEST_BATCH).await.inspect_err(|error| {
-                tracing::warn!(%error, "pending jobs could not be made due; trying again");
-            })?;
-            jobs += found;
-            if found < u64::from(LARGEST_BATCH) {
-                break;
+    /// Dispatches a part of each handler's backlog in turn, so that a long one holds up no other.
+    async fn dispatch(&self, walks: &mut [Walk]) {
+        for walk in walks.iter_mut() {
+            walk.begin_round(&*self.queue).await;
+        }
+        for _ in 0..PARTS {
+            let mut goes_on = false;
+            for walk in walks.iter_mut() {
+                goes_on |= self.step(walk).await;
+            }
+            if !goes_on {
+                return;
             }
         }
-        if jobs > 0 {
-            tracing::info!(jobs, "the queue has lost what it held; pending jobs are dispatched again");
+    }
+
+    /// Dispatches the next part of a handler's backlog. Says whether there may be more for now.
+    async fn step(&self, walk: &mut Walk) -> bool {
+        match walk.step(self).await {
+            Ok(goes_on) => goes_on,
+            Err(error) => {
+                tracing::warn!(%error, handler = %walk.name(), "due jobs could not be looked for; trying again");
+                false
+            }
         }
-        Ok(())
     }
 
     fn of(&self, handler: &HandlerName, count: impl FnOnce(&HandlerMetrics)) {

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use hookfast_queue::{Delivery, Queue};
-use hookfast_store::{Claim, Claimed, JobId, Outcome, Settlement, Store, Token};
+use hookfast_store::{Claim, Claimed, Interruption, JobId, Outcome, Settlement, Store, StoreError, Token};
 use hookfast_webhook::{EventId, Failure, FailureKind, HandlerName, Next, RetryPolicy};
 use metrics::gauge;
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ use crate::flight::Flight;
 use crate::handler::AnyHandler;
 use crate::metrics::HandlerMetrics;
 use crate::settle::Ended;
+use crate::trouble::Trouble;
 use crate::writes::Writer;
 use crate::{Config, Handled, HandlerConfig};
 
@@ -33,8 +34,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long to wait before claiming again while the store is away.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How soon a run is repeated that our own store has spoilt.
+/// How soon a run is repeated that our own store has spoilt: at first, and at most if it happens again and again.
 const AFTER_A_PIPELINE_FAULT: Duration = Duration::from_secs(5);
+const LATEST_AFTER_A_PIPELINE_FAULT: Duration = Duration::from_secs(300);
 
 /// What the workers of all handlers share.
 pub(crate) struct Shared {
@@ -44,9 +46,12 @@ pub(crate) struct Shared {
     /// Who we are, in the history of jobs.
     pub(crate) name: Arc<str>,
     pub(crate) flight: Arc<Flight>,
+    pub(crate) trouble: Arc<Trouble>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     /// Places for jobs that run, of all handlers.
     pub(crate) running: Arc<Semaphore>,
+    /// Memory for the bodies of jobs that run, in KiB.
+    pub(crate) bodies: BodyMemory,
     pub(crate) ended: mpsc::Sender<Ended>,
     /// Jobs on board.
     pub(crate) jobs: TaskTracker,
@@ -70,8 +75,42 @@ pub(crate) struct Worker {
     pub(crate) running: Arc<Semaphore>,
     /// Its effects that can share a commit.
     pub(crate) writer: Writer,
-    /// Places for its jobs on board: as many again wait, so that nobody waits for a claim.
+    /// Places for its jobs on board: as many again wait, so that no place to run in is empty during a claim.
     pub(crate) on_board: Arc<Semaphore>,
+    /// Its share of the memory for bodies.
+    bodies: BodyMemory,
+    /// How many jobs are claimed at once: fewer after a claim that failed.
+    claim_size: AtomicUsize,
+    is_paused: AtomicBool,
+    pause_changed: Notify,
+}
+
+/// What a run has while it runs.
+struct Turn {
+    /// Its place in the process.
+    place: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+    _body: Option<[OwnedSemaphorePermit; 2]>,
+}
+
+/// Memory for bodies, counted in KiB.
+pub(crate) struct BodyMemory {
+    kibibytes: Arc<Semaphore>,
+    total: usize,
+}
+
+impl BodyMemory {
+    pub(crate) fn new(bytes: u64) -> Self {
+        let total = usize::try_from(bytes / 1024).unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
+        Self { kibibytes: Arc::new(Semaphore::new(total)), total }
+    }
+
+    /// Waits for room for a body. One that is larger than everything has everything to itself.
+    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let wanted = u32::try_from((bytes / 1024 + 1).min(self.total)).unwrap_or(u32::MAX);
+        let taken = Arc::clone(&self.kibibytes).acquire_many_owned(wanted).await;
+        taken.expect("the semaphore is never closed")
+    }
 }
 
 impl Worker {
@@ -80,11 +119,50 @@ impl Worker {
         name: HandlerName,
         handler: Arc<dyn AnyHandler>,
         config: HandlerConfig,
+        is_paused: bool,
     ) -> Arc<Self> {
         let running = Arc::new(Semaphore::new(config.concurrency));
         let on_board = Arc::new(Semaphore::new(config.concurrency * 2));
-        let writer = Writer::start(Arc::clone(&shared.store));
-        Arc::new(Self { shared, name, handler, config, running, writer, on_board })
+        let writer = Writer::start(Arc::clone(&shared.store), &shared.must_end);
+        // No handler can have all of it.
+        let bodies = BodyMemory::new(shared.config.body_memory / 2);
+        let claim_size = AtomicUsize::new(config.concurrency * 2);
+        Arc::new(Self {
+            shared,
+            name,
+            handler,
+            config,
+            running,
+            writer,
+            on_board,
+            bodies,
+            claim_size,
+            is_paused: AtomicBool::new(is_paused),
+            pause_changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused.load(Relaxed)
+    }
+
+    /// Stops taking jobs, or goes on. What runs comes to its end; what was claimed and not begun is handed back.
+    pub(crate) fn pause(&self, is_paused: bool) {
+        if self.is_paused.swap(is_paused, Relaxed) != is_paused {
+            tracing::info!(handler = %self.name, is_paused, "the handler is paused or goes on");
+            self.pause_changed.notify_waiters();
+        }
+    }
+
+    /// Waits until the handler is paused, or until it goes on.
+    async fn until_paused_is(&self, is_paused: bool) {
+        loop {
+            let changed = self.pause_changed.notified();
+            if self.is_paused() == is_paused {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Works until the shutdown.
@@ -95,18 +173,33 @@ impl Worker {
 
     async fn work(self: &Arc<Self>) {
         loop {
-            let places = self.some_places().await;
-            let max = places.num_permits();
-            let deliveries = self.shared.queue.pull(&self.name, max).await;
+            self.until_paused_is(false).await;
+            let mut places = self.some_places().await;
+            let max = places.num_permits().min(self.claim_size.load(Relaxed)).max(1);
+            drop(places.split(places.num_permits() - max));
+            let deliveries = tokio::select! {
+                deliveries = self.shared.queue.pull(&self.name, max) => deliveries,
+                () = self.until_paused_is(true) => continue,
+            };
             if deliveries.is_empty() {
                 continue;
             }
             // Claiming is not broken off by a shutdown: the jobs would be ours without our knowing.
             let worker = Arc::clone(self);
             let boarding = self.shared.jobs.spawn(async move { worker.claim(deliveries, places).await });
-            if boarding.await.is_ok_and(|claimed| claimed.is_err()) {
+            let is_claimed = boarding.await.is_ok_and(|claimed| claimed.is_ok());
+            self.note_claim(max, is_claimed);
+            if !is_claimed {
                 sleep(PAUSE).await;
             }
+        }
+    }
+
+    /// After a claim that failed fewer jobs are asked for, so that a slow store gets something done.
+    fn note_claim(&self, asked: usize, is_claimed: bool) {
+        let next = if is_claimed { (asked * 2).min(self.config.concurrency * 2) } else { (asked / 2).max(1) };
+        if !is_claimed || next > self.claim_size.load(Relaxed) {
+            self.claim_size.store(next, Relaxed);
         }
     }
 
@@ -127,9 +220,10 @@ impl Worker {
         self: &Arc<Self>,
         deliveries: Vec<Delivery>,
         mut places: OwnedSemaphorePermit,
-    ) -> Result<(), hookfast_store::StoreError> {
+    ) -> Result<(), StoreError> {
         let events: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.event).collect();
-        let claimed = self.shared.store.claim(&self.claim_of(&events)).await.inspect_err(|error| {
+        let claim = self.claim_of(&events);
+        let claimed = self.shared.trouble.noting(self.shared.store.claim(&claim)).await.inspect_err(|error| {
             tracing::warn!(%error, handler = %self.name, "jobs could not be claimed; trying again");
         })?;
         faults::pass(Point::AfterClaim);
@@ -154,16 +248,16 @@ impl Worker {
             worker: &self.shared.name,
             lease: self.shared.config.lease,
             ordering: self.config.ordering,
-            crashes_below: Some(self.shared.config.crash_limit.saturating_sub(1).max(1)),
+            crashes_below: Some(self.shared.config.suspect_from()),
         }
     }
 
     fn start(self: &Arc<Self>, claimed: Claimed, delivery: Option<Arc<Delivery>>, place: OwnedSemaphorePermit) {
-        let lost = self.shared.flight.take_off(claimed.job.clone(), claimed.token, delivery);
+        let lost = self.shared.flight.take_off(&claimed, delivery);
         let worker = Arc::clone(self);
         self.shared.jobs.spawn(async move {
             let (job, token) = (claimed.job.clone(), claimed.token);
-            match worker.turn().await {
+            match worker.turn(&claimed).await {
                 Some(turn) => {
                     let settlement = worker.run_job(claimed, &lost).await;
                     drop(turn);
@@ -174,58 +268,91 @@ impl Worker {
         });
     }
 
-    /// Runs a job that is dead if it crashes once more: claimed and run while nothing else runs, so that it dies of its own
-    /// crash or not at all.
-    pub(crate) async fn run_alone(self: &Arc<Self>, event: EventId) {
-        let everything = u32::try_from(self.shared.config.concurrency).unwrap_or(u32::MAX);
-        let alone = Arc::clone(&self.shared.running).acquire_many_owned(everything).await;
-        let alone = alone.expect("the semaphore is never closed");
-        if self.shared.shutdown.is_cancelled() {
-            return;
-        }
+    /// Runs one job, however often it has crashed, and settles it. Nothing if it cannot be claimed.
+    pub(crate) async fn run_one(self: &Arc<Self>, event: EventId) -> Result<(), StoreError> {
         let claim = Claim { crashes_below: None, ..self.claim_of(slice::from_ref(&event)) };
-        let claimed = match self.shared.store.claim(&claim).await {
-            Ok(mut claimed) => claimed.pop(),
-            Err(error) => {
-                tracing::warn!(%error, handler = %self.name, "a job could not be claimed; it is tried again");
-                None
-            }
+        // Another process may have been faster.
+        let Some(claimed) = self.shared.store.claim(&claim).await?.pop() else { return Ok(()) };
+        faults::pass(Point::AfterClaim);
+        let (job, token) = (claimed.job.clone(), claimed.token);
+        let lost = self.shared.flight.take_off(&claimed, None);
+        let Some(turn) = self.turn(&claimed).await else {
+            self.hand_back(job, token).await;
+            return Ok(());
         };
-        // Somebody else may have been faster.
-        if let Some(claimed) = claimed {
-            faults::pass(Point::AfterClaim);
-            let (job, token) = (claimed.job.clone(), claimed.token);
-            let lost = self.shared.flight.take_off(job.clone(), token, None);
-            let settlement = self.run_job(claimed, &lost).await;
-            // It stays alone until it is settled: the next one may take the process with it.
-            self.end(&job, token, settlement, alone).await;
-        }
+        let settlement = self.run_job(claimed, &lost).await;
+        self.end(&job, token, settlement, turn.place).await;
+        Ok(())
     }
 
-    /// Waits for a place to run in, of this handler and of the process. There is none after a shutdown.
-    async fn turn(&self) -> Option<[OwnedSemaphorePermit; 2]> {
+    /// Waits for a place to run in, of this handler and of the process, and for memory for the body. There is none after a
+    /// shutdown or while the handler is paused. The place of the process comes last: a job must not keep it from others while
+    /// it waits for its body's memory.
+    async fn turn(&self, claimed: &Claimed) -> Option<Turn> {
         let turn = async {
-            let own = Arc::clone(&self.running).acquire_owned().await;
-            let all = Arc::clone(&self.shared.running).acquire_owned().await;
-            [own, all].map(|permit| permit.expect("the semaphores are never closed"))
+            let own = Arc::clone(&self.running).acquire_owned().await.expect("the semaphore is never closed");
+            let body = self.room_for(claimed).await;
+            let place = Arc::clone(&self.shared.running).acquire_owned().await.expect("the semaphore is never closed");
+            Turn { place, _own: own, _body: body }
         };
         tokio::select! {
             biased;
             () = self.shared.shutdown.cancelled() => None,
+            () = self.until_paused_is(true) => None,
             turn = turn => Some(turn),
         }
     }
 
+    /// Memory for a body that did not come with the claim, out of the handler's share and of all.
+    async fn room_for(&self, claimed: &Claimed) -> Option<[OwnedSemaphorePermit; 2]> {
+        if claimed.event.body.is_some() {
+            return None;
+        }
+        let own = self.bodies.take(claimed.event.size_bytes).await;
+        Some([own, self.shared.bodies.take(claimed.event.size_bytes).await])
+    }
+
     /// Runs the handler and says what came of it. Nothing, if the job is not ours any more.
-    async fn run_job(&self, claimed: Claimed, lost: &CancellationToken) -> Option<Settlement> {
-        let Claimed { job, token, attempt, .. } = &claimed;
-        let (job, token, attempt) = (job.clone(), *token, *attempt);
+    async fn run_job(&self, mut claimed: Claimed, lost: &CancellationToken) -> Option<Settlement> {
+        let (job, token, attempt) = (claimed.job.clone(), claimed.token, claimed.attempt);
         self.count_lag(&claimed);
         let (started_at, start) = (OffsetDateTime::now_utc(), Instant::now());
-        let deadline = start + self.config.deadline;
-        self.shared.flight.expect_until(&job, deadline + GRACE);
-        let effects = Effects::new(Arc::clone(&self.shared.store), job.clone(), token);
-        let effects = Arc::new(effects.sharing_commits(self.writer.clone()));
+        let outcome = match self.fetch_body(&mut claimed, lost).await? {
+            Ok(()) => self.handle(claimed, lost).await?,
+            Err(outcome) => outcome,
+        };
+        log_failure(&job, attempt, &outcome);
+        let (duration, worker) = (start.elapsed(), Arc::clone(&self.shared.name));
+        Some(Settlement { job, token, attempt, started_at, duration, worker, outcome })
+    }
+
+    /// Fetches a body that did not come with the claim. Without it the run comes to the outcome that is given.
+    async fn fetch_body(&self, claimed: &mut Claimed, lost: &CancellationToken) -> Option<Result<(), Outcome>> {
+        if claimed.event.body.is_some() {
+            return Some(Ok(()));
+        }
+        let body = self.shared.store.body(claimed.job.event, claimed.event.size_bytes);
+        match lost.run_until_cancelled(body).await? {
+            Ok(Some(body)) => {
+                claimed.event.body = Some(body);
+                Some(Ok(()))
+            }
+            Ok(None) => {
+                let message = "its event is not in the store".into();
+                Some(Err(Outcome::Dead { kind: FailureKind::Pipeline, message }))
+            }
+            Err(error) => {
+                Some(Err(self.interrupted(claimed.interruptions, format!("its body could not be fetched: {error}"))))
+            }
+        }
+    }
+
+    async fn handle(&self, claimed: Claimed, lost: &CancellationToken) -> Option<Outcome> {
+        let Claimed { token, attempt, interruptions, .. } = claimed;
+        let job = claimed.job.clone();
+        let deadline = Instant::now() + self.config.deadline;
+        self.shared.flight.renew_until(&job, token, Some(deadline + GRACE));
+        let effects = self.effects(&claimed);
         let run = self.spawn(claimed, Arc::clone(&effects), deadline);
         let abort = run.abort_handle();
         let handled = tokio::select! {
@@ -235,11 +362,27 @@ impl Worker {
                 return None;
             }
         };
-        let outcome = judge(&self.config.retry, attempt, handled, effects.pipeline_fault());
-        log_failure(&job, attempt, &outcome);
-        let duration = start.elapsed();
-        let worker = Arc::clone(&self.shared.name);
-        Some(Settlement { job, token, attempt, started_at, duration, worker, outcome })
+        // Also if the handler made light of it: an effect that it meant to have may be missing.
+        Some(match effects.pipeline_fault() {
+            Some(message) => self.interrupted(interruptions, message),
+            None => outcome_of(&self.config.retry, attempt, handled),
+        })
+    }
+
+    /// A job that failed before does not share its commits: should it fail again, only its own are undone.
+    fn effects(&self, claimed: &Claimed) -> Arc<Effects> {
+        let effects = Effects::new(Arc::clone(&self.shared.store), claimed.job.clone(), claimed.token);
+        let is_first = claimed.attempt == 1 && claimed.interruptions == 0 && claimed.crashes == 0;
+        Arc::new(if is_first { effects.sharing_commits(self.writer.clone()) } else { effects })
+    }
+
+    /// Our own store has spoilt the run: it is repeated, ever later, until that has happened too often in a row.
+    fn interrupted(&self, before: u32, message: String) -> Outcome {
+        if before + 1 >= self.shared.config.interruption_limit {
+            return Outcome::Dead { kind: FailureKind::Pipeline, message };
+        }
+        let retry_in = AFTER_A_PIPELINE_FAULT.saturating_mul(1 << before.min(16)).min(LATEST_AFTER_A_PIPELINE_FAULT);
+        Outcome::Interrupted { by: Interruption::Store, message, retry_in }
     }
 
     /// Starts the handler where it can do no harm.
@@ -283,22 +426,26 @@ impl Worker {
         }
     }
 
+    /// Hands the outcome to the settler, which lets go of the job when it is written. A run without an outcome has lost its
+    /// job already.
     async fn end(&self, job: &JobId, token: Token, settlement: Option<Settlement>, place: OwnedSemaphorePermit) {
-        let delivery = self.shared.flight.land(job, token).and_then(|held| held.delivery);
-        if let Some(settlement) = settlement {
-            // The settler outlives all jobs.
-            let _ = self.shared.ended.send(Ended { settlement, delivery, place }).await;
-        }
+        let Some(settlement) = settlement else {
+            drop(self.shared.flight.land(job, token));
+            return;
+        };
+        self.shared.flight.renew_until(job, token, None);
+        // The settler outlives all jobs.
+        let _ = self.shared.ended.send(Ended { settlement, place }).await;
     }
 
     /// Gives back a job that was not begun; another worker can have it at once.
     async fn hand_back(&self, job: JobId, token: Token) {
-        let held = self.shared.flight.land(&job, token);
+        let delivery = self.shared.flight.land(&job, token);
         if let Err(error) = self.shared.store.hand_back(&[(job, token)]).await {
             tracing::warn!(%error, "a job could not be handed back; it is run when its lease has ended");
         }
         // The sweeper sends a new one.
-        if let Some(delivery) = held.and_then(|held| Arc::into_inner(held.delivery?)) {
+        if let Some(delivery) = delivery.and_then(Arc::into_inner) {
             delivery.acknowledge().await;
         }
     }
@@ -314,11 +461,7 @@ impl Worker {
 }
 
 /// What a run comes to.
-fn judge(retry: &RetryPolicy, attempt: u32, handled: Handled, pipeline_fault: Option<String>) -> Outcome {
-    // Also if the handler made light of it: an effect that it meant to have may be missing.
-    if let Some(message) = pipeline_fault {
-        return Outcome::Interrupted { message, retry_in: AFTER_A_PIPELINE_FAULT };
-    }
+fn outcome_of(retry: &RetryPolicy, attempt: u32, handled: Handled) -> Outcome {
     let Err(failure) = handled else { return Outcome::Succeeded };
     let Failure { kind, ref message, .. } = failure;
     match retry.after(attempt, &failure, fastrand::f64()) {
@@ -340,20 +483,5 @@ fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
         Outcome::Interrupted { message, .. } => {
             tracing::warn!(event_id = %event, %handler, "the store went away under a job, which will be run again: {message}");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_that_our_store_has_spoilt_is_repeated_whatever_the_handler_made_of_it() {
-        let policy = RetryPolicy::default();
-        for handled in [Ok(()), Err(Failure::give_up("no"))] {
-            let outcome = judge(&policy, 1, handled, Some("the store went away".into()));
-            assert!(matches!(outcome, Outcome::Interrupted { .. }), "{outcome:?}");
-        }
-        assert_eq!(judge(&policy, 1, Ok(()), None), Outcome::Succeeded);
     }
 }

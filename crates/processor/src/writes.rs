@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use hookfast_store::{EffectWrite, Store, StoreError, Written};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Point};
+use crate::watched;
 
 /// How many effects share a commit.
 const BATCH: usize = 256;
@@ -24,10 +26,10 @@ struct Waiting {
 }
 
 impl Writer {
-    /// Writes until nobody can want anything any more.
-    pub(crate) fn start(store: Arc<dyn Store>) -> Self {
+    /// Writes until no run is left that could want it.
+    pub(crate) fn start(store: Arc<dyn Store>, must_end: &CancellationToken) -> Self {
         let (waiting, to_write) = mpsc::channel(BATCH);
-        tokio::spawn(write_all(store, to_write));
+        watched::spawn("writer", must_end, write_all(store, to_write));
         Self { waiting }
     }
 
@@ -85,7 +87,7 @@ mod tests {
 
     /// Runs of several jobs with one writer.
     async fn runs<const N: usize>(kit: &Kit) -> [Effects; N] {
-        let writer = Writer::start(Arc::clone(&kit.store));
+        let writer = Writer::start(Arc::clone(&kit.store), &CancellationToken::new());
         let mut runs = Vec::new();
         for _ in 0..N {
             let claimed = kit.claim(&kit.record::<Notes>(&note()).await).await.expect("it is new");
@@ -133,7 +135,7 @@ mod tests {
         let claimed = kit.claim(&kit.record::<Notes>(&note()).await).await.expect("it is new");
         let forged = hookfast_store::Token(uuid::Uuid::new_v4());
         let effects = Effects::new(Arc::clone(&kit.store), claimed.job, forged);
-        let effects = effects.sharing_commits(Writer::start(Arc::clone(&kit.store)));
+        let effects = effects.sharing_commits(Writer::start(Arc::clone(&kit.store), &CancellationToken::new()));
         let failure = effects.write("note", INSERT, values!["x"]).await.expect_err("the job is not ours");
         assert_eq!(failure.kind, FailureKind::Crash);
         assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 0);

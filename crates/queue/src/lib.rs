@@ -20,8 +20,13 @@ pub use open::{Config, QueueUrl, Servers, open};
 /// What carries hints from those who record events to those who handle them.
 #[async_trait]
 pub trait Queue: Send + Sync {
+    /// Takes hints for these handlers from now on, and for no others. What waits for others is dropped: a handler that is
+    /// paused or gone must not take room, and its jobs are safe in the store.
+    async fn serve(&self, handlers: &[HandlerName]);
+
     /// Tells the workers of jobs. Best effort: it ends within two seconds whatever happens, and does not wait for a
-    /// connection. A job that still waits, or is being handled, is not queued a second time.
+    /// connection. A job that still waits, or is being handled, is not queued a second time. A hint for a handler that is not
+    /// served is dropped.
     async fn dispatch(&self, hints: &[Hint]) -> Dispatched;
 
     /// Up to `max` hints for one handler; waits until there is at least one. High priority goes first, but a low one gets
@@ -31,8 +36,8 @@ pub trait Queue: Send + Sync {
     /// How many hints wait for a handler, if that can be known now.
     async fn waiting(&self, handler: &HandlerName) -> Option<u64>;
 
-    /// How many more hints it would take now: none while it is away.
-    fn room(&self) -> usize;
+    /// How many more hints it would take for this handler now: none while it is away. Each handler has room of its own.
+    fn room(&self, handler: &HandlerName) -> usize;
 
     /// Says why hints cannot get through now, if so.
     async fn check(&self) -> Result<(), QueueError>;
@@ -40,8 +45,7 @@ pub trait Queue: Send + Sync {
     /// Whether other processes get what is dispatched here.
     fn is_shared(&self) -> bool;
 
-    /// Waits until the queue finds out that hints may have been lost: then all unfinished jobs should be dispatched
-    /// again. What was found out while nobody waited is told at once. One task waits for it.
+    /// Waits until the queue finds out that hints may have been lost: then all pending jobs should be dispatched again. What was found out while nobody waited is told at once. One task waits for it.
     async fn emptied(&self);
 
     /// Sends what is under way, and lets go of the connection. Nothing comes afterwards.

@@ -18,7 +18,8 @@ pub struct MemoryQueue {
 }
 
 impl MemoryQueue {
-    /// An empty queue for at most `capacity` hints, counting those that are being handled.
+    /// An empty queue for at most `capacity` hints of each handler, counting those that are being handled. It serves all
+    /// handlers until [`Queue::serve`] says otherwise.
     pub fn new(capacity: usize) -> Self {
         Self { shared: Arc::new(Shared { capacity, hints: Mutex::default() }) }
     }
@@ -26,16 +27,28 @@ impl MemoryQueue {
 
 #[async_trait]
 impl Queue for MemoryQueue {
+    async fn serve(&self, handlers: &[HandlerName]) {
+        let mut hints = self.shared.lock();
+        let served: HashSet<_> = handlers.iter().cloned().collect();
+        for (handler, waiting) in &mut hints.handlers {
+            if !served.contains(handler) {
+                waiting.clear();
+            }
+        }
+        hints.served = Some(served);
+    }
+
     async fn dispatch(&self, hints: &[Hint]) -> Dispatched {
         let mut queue = self.shared.lock();
         let mut dispatched = Dispatched::default();
-        for hint in hints {
-            if queue.jobs.contains(&job(hint)) {
+        for hint in hints.iter().filter(|hint| queue.serves(&hint.handler)).collect::<Vec<_>>() {
+            let waiting = queue.handler(&hint.handler);
+            if waiting.jobs.contains(&hint.event) {
                 dispatched.waiting_already += 1;
-            } else if queue.jobs.len() >= self.shared.capacity {
+            } else if waiting.jobs.len() >= self.shared.capacity {
                 dispatched.not_queued += 1;
             } else {
-                queue.add(hint);
+                waiting.add(hint);
                 dispatched.queued += 1;
             }
         }
@@ -56,16 +69,12 @@ impl Queue for MemoryQueue {
         Some(self.shared.lock().handler(handler).len() as u64)
     }
 
-    fn room(&self) -> usize {
-        self.shared.capacity.saturating_sub(self.shared.lock().jobs.len())
+    fn room(&self, handler: &HandlerName) -> usize {
+        self.shared.capacity.saturating_sub(self.shared.lock().handler(handler).jobs.len())
     }
 
     async fn check(&self) -> Result<(), QueueError> {
-        let capacity = self.shared.capacity;
-        if self.shared.lock().jobs.len() < capacity {
-            return Ok(());
-        }
-        Err(QueueError::Refused(format!("{capacity} hints wait or are being handled, and that is the limit")))
+        Ok(())
     }
 
     fn is_shared(&self) -> bool {
@@ -80,13 +89,6 @@ impl Queue for MemoryQueue {
     async fn close(&self) {}
 }
 
-/// What tells jobs apart.
-type Job = (EventId, HandlerName);
-
-fn job(hint: &Hint) -> Job {
-    (hint.event, hint.handler.clone())
-}
-
 struct Shared {
     capacity: usize,
     hints: Mutex<Hints>,
@@ -94,15 +96,16 @@ struct Shared {
 
 #[derive(Default)]
 struct Hints {
-    /// Which jobs wait or are being handled.
-    jobs: HashSet<Job>,
-    /// What waits.
-    handlers: HashMap<HandlerName, Lanes>,
+    /// The handlers that hints are taken for; all if none were named.
+    served: Option<HashSet<HandlerName>>,
+    handlers: HashMap<HandlerName, Waiting>,
 }
 
 /// What waits for one handler.
 #[derive(Default)]
-struct Lanes {
+struct Waiting {
+    /// The events whose jobs wait or are being handled.
+    jobs: HashSet<EventId>,
     lanes: [VecDeque<EventId>; LANES],
     turns: Turns,
     arrived: Arc<Notify>,
@@ -120,28 +123,43 @@ impl Shared {
 }
 
 impl Hints {
-    fn handler(&mut self, handler: &HandlerName) -> &mut Lanes {
+    fn handler(&mut self, handler: &HandlerName) -> &mut Waiting {
         self.handlers.entry(handler.clone()).or_default()
     }
 
-    fn add(&mut self, hint: &Hint) {
-        self.jobs.insert(job(hint));
-        let lanes = self.handler(&hint.handler);
-        lanes.lanes[lane(hint.priority)].push_back(hint.event);
-        lanes.arrived.notify_one();
+    fn serves(&self, handler: &HandlerName) -> bool {
+        self.served.as_ref().is_none_or(|served| served.contains(handler))
     }
 
     /// Puts a hint that was not acknowledged before the others, as it was before.
     fn put_back(&mut self, hint: &Hint) {
-        let lanes = self.handler(&hint.handler);
-        lanes.lanes[lane(hint.priority)].push_front(hint.event);
-        lanes.arrived.notify_one();
+        let is_served = self.serves(&hint.handler);
+        let waiting = self.handler(&hint.handler);
+        if is_served {
+            waiting.lanes[lane(hint.priority)].push_front(hint.event);
+            waiting.arrived.notify_one();
+        } else {
+            waiting.jobs.remove(&hint.event);
+        }
     }
 }
 
-impl Lanes {
+impl Waiting {
     fn len(&self) -> usize {
         self.lanes.iter().map(VecDeque::len).sum()
+    }
+
+    fn add(&mut self, hint: &Hint) {
+        self.jobs.insert(hint.event);
+        self.lanes[lane(hint.priority)].push_back(hint.event);
+        self.arrived.notify_one();
+    }
+
+    /// Drops what waits. What is being handled stays until it is acknowledged.
+    fn clear(&mut self) {
+        for event in self.lanes.iter_mut().flat_map(|lane| lane.drain(..)) {
+            self.jobs.remove(&event);
+        }
     }
 
     /// Up to `max` hints, the most urgent first, and what tells of further ones.
@@ -170,7 +188,7 @@ pub(crate) struct Receipt {
 impl Receipt {
     pub(crate) fn acknowledge(mut self) {
         if let Some(hint) = self.hint.take() {
-            self.queue.lock().jobs.remove(&job(&hint));
+            self.queue.lock().handler(&hint.handler).jobs.remove(&hint.event);
         }
     }
 }

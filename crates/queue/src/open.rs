@@ -18,7 +18,7 @@ use crate::{MemoryQueue, Queue, QueueError};
 pub struct Config {
     /// Which queue.
     pub url: QueueUrl,
-    /// How many hints it holds at most. What does not fit waits in the store.
+    /// How many hints of each handler it holds at most. What does not fit waits in the store.
     pub capacity: usize,
     /// JetStream: what the names of the stream and of the subjects begin with. Gateways with the same prefix share their
     /// work.
@@ -38,9 +38,9 @@ impl Config {
     pub fn new(url: QueueUrl) -> Self {
         Self {
             url,
-            capacity: 1_000_000,
+            capacity: 100_000,
             prefix: "hookfast".into(),
-            ack_wait: Duration::from_secs(60),
+            ack_wait: Duration::from_secs(30),
             max_ack_pending: 10_000,
             replicas: 1,
             credentials: None,
@@ -141,10 +141,14 @@ fn login(address: &ServerAddr) -> Result<Option<Login>, ()> {
     })
 }
 
-/// Opens the queue. Servers that are away are no error: hints get through as soon as they are back.
+/// Opens the queue and serves these handlers. Servers that are away are no error: hints get through as soon as they are back.
 pub async fn open(config: &Config, handlers: Vec<HandlerName>) -> Result<Arc<dyn Queue>, QueueError> {
     Ok(match &config.url {
-        QueueUrl::Memory => Arc::new(MemoryQueue::new(config.capacity)),
+        QueueUrl::Memory => {
+            let queue = MemoryQueue::new(config.capacity);
+            queue.serve(&handlers).await;
+            Arc::new(queue)
+        }
         QueueUrl::Nats(servers) => Arc::new(JetStreamQueue::connect(servers, config, handlers).await?),
     })
 }

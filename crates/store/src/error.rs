@@ -53,6 +53,16 @@ pub enum OpenError {
         /// What it said.
         problem: String,
     },
+    /// The file is damaged, or holds something else.
+    #[error("{database} is damaged, or is no SQLite database: {problem}. {remedy}")]
+    Damaged {
+        /// Which database.
+        database: String,
+        /// What SQLite said.
+        problem: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A file is not as it must be.
     #[error("{0}")]
     File(String),
@@ -92,14 +102,31 @@ pub enum OpenError {
 
 /// Whether an error of the driver means that the database went away, and not that it disliked a statement.
 pub fn is_outage(error: &sqlx::Error) -> bool {
+    use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, Tls, WorkerCrashed};
+
     let Some(error) = error.as_database_error() else {
-        return !matches!(error, sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_));
+        return matches!(error, Io(_) | Tls(_) | Protocol(_) | PoolTimedOut | PoolClosed | WorkerCrashed);
     };
     let code = error.code().unwrap_or_default();
     if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
         // BUSY, LOCKED, IOERR, CORRUPT, FULL, CANTOPEN, NOTADB
         return code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 11 | 13 | 14 | 26));
     }
-    // Connection, resources, the operator's doing, the system.
-    ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
+    // Connection, resources, the operator's doing, the system. A statement that took too long is none of these.
+    code != STATEMENT_TIMEOUT && ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
 }
+
+/// Whether a statement was ended because it took too long.
+pub fn is_too_slow(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == STATEMENT_TIMEOUT)
+}
+
+/// Whether a statement itself can be the reason for an error that looks like an outage: it may have used up what the server
+/// has. Whether it was shows when the server is asked something else.
+pub fn is_about_statement(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>());
+    error.is_some_and(|error| ["53", "57", "58"].iter().any(|class| error.code().starts_with(class)))
+}
+
+/// Postgres' code for a statement that was cancelled: by `statement_timeout`, or by an administrator.
+const STATEMENT_TIMEOUT: &str = "57014";

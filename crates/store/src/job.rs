@@ -71,10 +71,17 @@ pub struct Claimed {
     pub attempt: u32,
     /// How many runs before this one ended without a word.
     pub crashes: u32,
+    /// How many runs before this one the gateway's own store has spoilt, in a row.
+    pub interruptions: u32,
     /// How urgent it is.
     pub priority: Priority,
     /// What happened.
     pub event: ClaimedEvent,
+}
+
+impl Claimed {
+    /// Bodies up to this size come with the claim. Larger ones are fetched with [`crate::Work::body`] when the run begins.
+    pub const BODY_BYTES: usize = 16 * 1024;
 }
 
 /// An event as a handler gets it.
@@ -98,8 +105,10 @@ pub struct ClaimedEvent {
     pub url: String,
     /// The headers it came with.
     pub headers: StoredHeaders,
-    /// Its bytes.
-    pub body: Bytes,
+    /// The size of its body.
+    pub size_bytes: usize,
+    /// Its bytes, unless there are more than [`Claimed::BODY_BYTES`] and they were not fetched yet.
+    pub body: Option<Bytes>,
 }
 
 /// How a run ended.
@@ -144,11 +153,33 @@ pub enum Outcome {
     },
     /// Something of ours went wrong: it is tried again, and the run does not count as an attempt.
     Interrupted {
-        /// What.
+        /// What: our store ([`Interruption::Store`]), which has a limit, or the end of this process.
+        by: Interruption,
+        /// The same for people.
         message: String,
         /// After this time.
         retry_in: Duration,
     },
+}
+
+/// What cut a run short that is not the handler's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interruption {
+    /// The gateway's own store failed under the run. Noted as [`FailureKind::Pipeline`].
+    Store,
+    /// The process was shut down, or the run lost its lease although the process lives. Noted as
+    /// [`FailureKind::Interrupted`].
+    Process,
+}
+
+impl Interruption {
+    /// The kind of failure that the history shows.
+    pub fn kind(self) -> FailureKind {
+        match self {
+            Self::Store => FailureKind::Pipeline,
+            Self::Process => FailureKind::Interrupted,
+        }
+    }
 }
 
 impl Outcome {
@@ -166,7 +197,7 @@ impl Outcome {
         match self {
             Self::Succeeded => None,
             Self::Failed { kind, .. } | Self::Dead { kind, .. } => Some(kind.as_str()),
-            Self::Interrupted { .. } => Some(FailureKind::Pipeline.as_str()),
+            Self::Interrupted { by, .. } => Some(by.kind().as_str()),
         }
     }
 
@@ -192,6 +223,11 @@ impl Outcome {
     pub(crate) fn counts(&self) -> bool {
         !matches!(self, Self::Interrupted { .. })
     }
+
+    /// Whether our own store has spoilt the run.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        matches!(self, Self::Interrupted { by: Interruption::Store, .. })
+    }
 }
 
 /// The longest message that is stored: an attempt is a short row.
@@ -199,6 +235,9 @@ const MESSAGE_CHARS: usize = 2_000;
 
 /// What a crashed attempt's message says.
 pub(crate) const CRASHED: &str = "the process died or lost its lease";
+
+/// What the message of an attempt says whose process turned out to be alive.
+pub(crate) const LOST_LEASE: &str = "the run lost its lease, although its process lived";
 
 /// What settling came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -218,51 +257,97 @@ pub struct Ready {
     pub priority: Priority,
 }
 
-/// What the sweeper asks for.
+/// What came of renewing leases. Jobs that are in neither list are renewed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// Jobs that are not the worker's any more.
+    pub lost: Vec<JobId>,
+    /// Jobs that are the worker's, and that one of its own effects holds at this moment: to be renewed again soon.
+    pub passed_over: Vec<JobId>,
+}
+
+/// A run whose process lives, although the sweeper may have noted a crash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostRun {
+    /// The job.
+    pub job: JobId,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// Whose run it was.
+    pub worker: Arc<str>,
+}
+
+/// Which jobs the sweeper makes pending: due retries, and jobs whose lease has ended.
 #[derive(Debug, Clone)]
 pub struct Sweep<'a> {
     /// Whose jobs.
     pub handlers: &'a [HandlerName],
-    /// How many at most.
+    /// How many of each handler at most.
     pub limit: u32,
-    /// When a job that is dispatched now should be looked at again, should that get lost.
-    pub look_again_in: Duration,
-    /// The same for a job that crashed.
-    pub look_at_suspects_in: Duration,
-    /// So many runs in a row that ended without a word make a dead letter.
+    /// This many runs in a row that ended without a word make a dead letter.
     pub crash_limit: u32,
+    /// Whether leases that have ended count as crashes. Not for a while after the store was away: the workers could not
+    /// renew them.
+    pub judges_leases: bool,
 }
 
-/// What the sweeper found.
+/// What the sweeper changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// How many jobs were due.
-    pub due: usize,
-    /// Those to dispatch: all but the dead, the suspects and those that wait for their turn.
-    pub ready: Vec<Ready>,
-    /// Those that are dead if they crash once more: they must be run with nobody else, so that nobody dies for another's
-    /// crashes.
-    pub suspects: Vec<JobId>,
+    /// Whether some handler may have more than the limit.
+    pub has_more: bool,
+    /// How many jobs were changed.
+    pub changed: usize,
     /// Those whose lease had ended.
     pub crashed: Vec<JobId>,
     /// Those of them that are dead letters now.
     pub buried: Vec<JobId>,
 }
 
-/// How much there is to do. Counting stops at [`Backlog::COUNTED`], so that it stays cheap.
+/// A place in the pending jobs of a handler, in the order in which they are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DuePlace {
+    /// When the job was due.
+    pub due_at: OffsetDateTime,
+    /// Its event.
+    pub event: EventId,
+}
+
+/// Which pending jobs to read.
+#[derive(Debug, Clone)]
+pub struct DueJobs<'a> {
+    /// Whose jobs.
+    pub handler: &'a HandlerName,
+    /// Those that come after this place.
+    pub after: Option<DuePlace>,
+    /// How many at most.
+    pub limit: u32,
+    /// For a handler that keeps an order: what a dead letter means for the jobs behind it.
+    pub ordering: Option<DeadLetters>,
+}
+
+/// A pending job that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueJob {
+    /// Where it stands.
+    pub place: DuePlace,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// How many runs in a row ended without a word.
+    pub crashes: u32,
+    /// Whether it is its turn: no job of its ordering key is before it.
+    pub is_ready: bool,
+}
+
+/// How much there is to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Unfinished jobs and dead letters, by handler and state.
     pub jobs: Vec<(String, String, u64)>,
-    /// For how long the job that is due longest has been due.
-    pub oldest_due: Option<Duration>,
+    /// For each handler with a due job that no worker has taken, for how long the first of them has been due.
+    pub oldest_due: Vec<(String, Duration)>,
     /// How many jobs operators have replayed in all: the sum of `jobs` over the audit's rows with action `replay`.
     pub replayed: u64,
-}
-
-impl Backlog {
-    /// How many unfinished jobs are counted at most, and how many dead letters.
-    pub const COUNTED: u32 = 100_000;
 }
 
 /// A priority from its word in a table, which a constraint keeps to those that there are.

@@ -21,20 +21,21 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::{Event, EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::{Event, EventId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, Value, Written};
-pub use error::{AskError, OpenError, StoreError, is_outage};
+pub use error::{AskError, OpenError, StoreError, is_about_statement, is_outage, is_too_slow};
 pub use headers::StoredHeaders;
 pub use job::{
-    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, JobId, NewJob, Outcome, Ready, Settled, Settlement, Sweep,
-    Swept, Token,
+    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
+    NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
 pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
-pub use spool::{Behind, LateStore, SpoolConfig, SpoolStatus, Spooled};
+pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
 pub use sqlx;
@@ -45,6 +46,9 @@ pub trait Record: Send + Sync {
     /// Writes the events that are new, with one job for each of their handlers, and notes the others as resends: all or
     /// nothing, durable on return. Says for each event which it was.
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError>;
+
+    /// The event that has this key, which is the first of all that came with it.
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError>;
 
     /// How many calls of [`Record::record`] are worth having under way at once.
     fn parallel_records(&self) -> usize;
@@ -64,18 +68,26 @@ pub trait Work: Send + Sync {
     /// Writes how runs ended, with their attempts, for those jobs that are still the worker's.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
 
-    /// Moves the end of leases to `lease` from now. Gives the jobs that are not the worker's any more.
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError>;
+    /// The body of an event. It may take as long as a body of this size takes over a narrow link. Nothing if there is no
+    /// such event.
+    async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError>;
+
+    /// Moves the end of leases to `lease` from now, and says which jobs it could not do that for.
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError>;
 
     /// Gives jobs back that were claimed and not begun, as if they had not been claimed; due at once.
     async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError>;
 
-    /// Looks at unfinished jobs that are due, those longest due first: due retries and jobs whose lease has ended become
-    /// pending, all are to be looked at again later. A lease that has ended is an attempt of its own kind.
+    /// Turns the crashes that the sweeper noted for these runs into interruptions, which cost the job nothing: their
+    /// process has just said that it lives.
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError>;
+
+    /// Makes jobs pending whose retry is due or whose lease has ended, the longest due first. A lease that has ended is an
+    /// attempt of its own kind.
     async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError>;
 
-    /// Makes pending jobs due at once, because the queue has lost what it held. At most `limit`; says how many.
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError>;
+    /// The pending jobs of a handler that are due, the longest due first. Changes nothing.
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError>;
 
     /// How much there is to do.
     async fn backlog(&self) -> Result<Backlog, StoreError>;

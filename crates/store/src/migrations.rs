@@ -1,5 +1,7 @@
 //! Compares the migrations in the binary with those a database has had.
 
+use std::borrow::Cow;
+
 use sqlx::migrate::Migrator;
 
 use crate::OpenError;
@@ -8,16 +10,26 @@ use crate::OpenError;
 #[derive(sqlx::FromRow)]
 pub(crate) struct Applied {
     version: i64,
+    description: String,
     success: bool,
     checksum: Vec<u8>,
 }
 
 /// What migrations a database has had, the same on both kinds.
-pub(crate) const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version";
+pub(crate) const APPLIED: &str =
+    "SELECT version, description, success, checksum FROM _sqlx_migrations ORDER BY version";
+
+/// How the description of a migration begins that takes away what the version before still uses.
+const CONTRACT: &str = "contract";
+
+/// Runs what is missing, and leaves migrations of a newer program alone; [`compare`] judges these.
+pub(crate) fn tolerant(migrator: &'static Migrator) -> Migrator {
+    Migrator { migrations: Cow::Borrowed(&migrator.migrations), ignore_missing: true, ..Migrator::DEFAULT }
+}
 
 /// Says that a database is upgraded: with much in it, that takes a while. A new one has nothing to upgrade.
 pub(crate) fn announce(migrator: &Migrator, applied: &[Applied], database: &str) {
-    let missing = migrator.iter().count().saturating_sub(applied.len());
+    let missing = missing(migrator, applied);
     if missing > 0 && !applied.is_empty() {
         let are = if missing == 1 { "is" } else { "are" };
         tracing::info!(
@@ -26,26 +38,113 @@ pub(crate) fn announce(migrator: &Migrator, applied: &[Applied], database: &str)
     }
 }
 
-/// Fails unless `applied` are exactly the migrations of this program.
+fn missing(migrator: &Migrator, applied: &[Applied]) -> usize {
+    migrator.iter().filter(|ours| !applied.iter().any(|had| had.version == ours.version)).count()
+}
+
+/// Fails unless this program can use a database with these migrations: all of its own, and of newer ones only those that take
+/// nothing away.
 pub(crate) fn compare(migrator: &Migrator, applied: &[Applied], database: &str) -> Result<(), OpenError> {
-    let other = |problem: String| OpenError::OtherTables { database: database.into(), problem };
-    for had in applied {
-        let Some(ours) = migrator.iter().find(|ours| ours.version == had.version) else {
-            return Err(other(format!(
-                "it has migration {}, which this program does not know. Use the newer hookfast that made it",
-                had.version
-            )));
-        };
-        if !had.success {
-            return Err(other(format!("migration {} was begun and not finished. Restore a backup", had.version)));
+    check_applied(migrator, applied, database)?;
+    match missing(migrator, applied) {
+        0 => {
+            warn_of_newer(migrator, applied, database);
+            Ok(())
         }
-        if *ours.checksum != had.checksum {
-            return Err(other(format!("its migration {} has another text than this program's", had.version)));
+        missing => {
+            let total = migrator.iter().count();
+            Err(OpenError::NotMigrated { database: database.into(), missing, total })
         }
     }
-    let total = migrator.iter().count();
-    match total - applied.len() {
-        0 => Ok(()),
-        missing => Err(OpenError::NotMigrated { database: database.into(), missing, total }),
+}
+
+/// Fails if a migration that was run is not one to go on with.
+pub(crate) fn check_applied(migrator: &Migrator, applied: &[Applied], database: &str) -> Result<(), OpenError> {
+    let other = |problem: String| OpenError::OtherTables { database: database.into(), problem };
+    let newest = migrator.iter().map(|ours| ours.version).max().unwrap_or_default();
+    for had in applied {
+        let Applied { version, description, success, checksum } = had;
+        if !success {
+            return Err(other(format!("migration {version} was begun and not finished. Restore a backup")));
+        }
+        match migrator.iter().find(|ours| ours.version == *version) {
+            Some(ours) if *ours.checksum == *checksum => {}
+            Some(_) => {
+                return Err(other(format!(
+                    "its migration {version} ({description}) has another text than this program's. If it is another \
+                     program's database, give hookfast one of its own"
+                )));
+            }
+            None if *version > newest && !description.starts_with(CONTRACT) => {}
+            None => {
+                return Err(other(format!(
+                    "it has migration {version} ({description}), with which this program cannot work. Use the newer \
+                     hookfast that made it"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn warn_of_newer(migrator: &Migrator, applied: &[Applied], database: &str) {
+    let is_ours = |version| migrator.iter().any(|ours| ours.version == version);
+    let newer: Vec<_> = applied.iter().map(|had| had.version).filter(|version| !is_ours(*version)).collect();
+    if !newer.is_empty() {
+        tracing::warn!(
+            "{database} has migrations of a newer hookfast: {newer:?}. They take nothing away, so this one works with it; \
+             upgrade it soon"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::migrate::{Migration, MigrationType};
+
+    use super::*;
+
+    fn migrator() -> Migrator {
+        let ours = |version| {
+            let (kind, text) = (MigrationType::Simple, sqlx::SqlStr::from_static("SELECT 1"));
+            Migration::new(version, "ours".into(), kind, text, false)
+        };
+        Migrator::with_migrations(vec![ours(1), ours(2)])
+    }
+
+    fn applied(migrator: &Migrator, newer: &[(i64, &str)]) -> Vec<Applied> {
+        let ours = migrator.iter().map(|ours| (ours.version, "ours", ours.checksum.to_vec()));
+        let newer = newer.iter().map(|(version, description)| (*version, *description, vec![7]));
+        let applied = |(version, description, checksum): (i64, &str, Vec<u8>)| Applied {
+            version,
+            description: description.into(),
+            success: true,
+            checksum,
+        };
+        ours.chain(newer).map(applied).collect()
+    }
+
+    #[test]
+    fn newer_migrations_are_accepted_unless_they_contract() {
+        let migrator = migrator();
+        assert!(compare(&migrator, &applied(&migrator, &[]), "it").is_ok());
+        assert!(compare(&migrator, &applied(&migrator, &[(3, "more room"), (4, "an index")]), "it").is_ok());
+        let refused = compare(&migrator, &applied(&migrator, &[(3, "more room"), (4, "contract states")]), "it");
+        assert!(refused.is_err_and(|error| error.to_string().contains("migration 4 (contract states)")));
+        let refused = compare(&migrator, &applied(&migrator, &[(0, "somewhere between")]), "it");
+        assert!(refused.is_err(), "an older one that is unknown is not a newer program's");
+    }
+
+    #[test]
+    fn what_is_missing_unfinished_or_changed_is_said() {
+        let migrator = migrator();
+        let mut had = applied(&migrator, &[]);
+        had[1].success = false;
+        assert!(compare(&migrator, &had, "it").is_err_and(|error| error.to_string().contains("not finished")));
+        had[1].success = true;
+        had[1].checksum = vec![7];
+        assert!(compare(&migrator, &had, "it").is_err_and(|error| error.to_string().contains("another text")));
+        had.pop();
+        assert!(compare(&migrator, &had, "it").is_err_and(|error| error.to_string().contains("lacks 1 of 2")));
     }
 }

@@ -23,12 +23,15 @@ pub struct Config {
     pub worker_connections: u32,
     /// How long after recording a job the sweeper looks at it, should its dispatch get lost.
     pub dispatch_grace: Duration,
+    /// Whether this process is the gateway of an SQLite file, of which there can be one; its commands and child processes are
+    /// not. Postgres has any number of gateways.
+    pub lock: bool,
 }
 
 impl Config {
     /// The usual settings.
     pub fn new(url: StoreUrl) -> Self {
-        Self { url, parallel_batches: 2, worker_connections: 16, dispatch_grace: Duration::from_secs(5) }
+        Self { url, parallel_batches: 2, worker_connections: 16, dispatch_grace: Duration::from_secs(5), lock: false }
     }
 }
 
@@ -75,7 +78,14 @@ impl FromStr for StoreUrl {
             }
             return Ok(Self::Sqlite(path.into()));
         }
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        if let Some(rest) = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://")) {
+            if has_raw_credentials(rest) {
+                return Err(OpenError::Url(
+                    "its user name or password holds a character that ends it there: write `@` as `%40`, `/` as `%2F`, `?` \
+                     as `%3F`, `#` as `%23` and `%` as `%25`"
+                        .into(),
+                ));
+            }
             let options = PgConnectOptions::from_str(url)
                 .map_err(|error| OpenError::Url(format!("not a usable Postgres URL: {error}")))?;
             return Ok(Self::Postgres(Box::new(options)));
@@ -84,10 +94,18 @@ impl FromStr for StoreUrl {
     }
 }
 
+/// Whether what stands behind `postgres://` has a user name or a password that is not percent-encoded. Such a URL would be
+/// read as another one, and part of the password as the name of a host or a database.
+fn has_raw_credentials(rest: &str) -> bool {
+    let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let path = if authority.contains('@') { after.split('?').next().unwrap_or_default() } else { after };
+    authority.matches('@').count() > 1 || path.contains('@')
+}
+
 /// Opens the store: checks what durability rests on, and runs or checks the migrations.
 pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
     Ok(match &config.url {
-        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, config.dispatch_grace, migrate).await?),
+        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open_with(path, config, migrate).await?),
         StoreUrl::Postgres(options) => Arc::new(PostgresStore::open((**options).clone(), config, migrate).await?),
     })
 }
@@ -102,6 +120,13 @@ mod tests {
     fn urls_name_a_file_or_a_server_and_nothing_else() {
         assert!(matches!("sqlite:a/b.db".parse(), Ok(StoreUrl::Sqlite(path)) if path == Path::new("a/b.db")));
         assert!(matches!("postgres://u:p@h/d".parse(), Ok(StoreUrl::Postgres(_))));
+        for raw in ["u:p@ss@h/d", "u:p/w@h:5432/d", "u:p@ss/word@h/d", "u:p?w@h/d", "u:p#w@h/d"] {
+            let refused = format!("postgres://{raw}").parse::<StoreUrl>().expect_err("not percent-encoded").to_string();
+            assert!(refused.contains("%40") && !refused.contains("ss/word"), "{refused}");
+        }
+        for good in ["u:p%40ss%2Fword@h:5432/d", "u@h/d?options=-c%20a%3Db@c", "h/d", "/d?host=/tmp", "u@%2Ftmp/d"] {
+            assert!(format!("postgres://{good}").parse::<StoreUrl>().is_ok(), "{good}");
+        }
         for bad in ["", "sqlite:", "sqlite::memory:", "sqlite:a?mode=ro", "mysql://h/d", "hookfast.db"] {
             assert!(bad.parse::<StoreUrl>().is_err(), "{bad}");
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -54,6 +55,11 @@ impl Spooled {
         &self.source
     }
 
+    /// The size of its body.
+    pub fn size_bytes(&self) -> u64 {
+        self.body.len() as u64
+    }
+
     /// One for each handler that wanted it when it came.
     pub fn jobs(&self) -> &[NewJob] {
         &self.jobs
@@ -65,7 +71,7 @@ impl Spooled {
 pub struct SpoolStatus {
     /// How many events it holds.
     pub events: u64,
-    /// How many of them Postgres refuses.
+    /// How many of them are set aside, because Postgres did not take them.
     pub refused: u64,
     /// When the oldest of them came.
     pub oldest: Option<OffsetDateTime>,
@@ -73,12 +79,44 @@ pub struct SpoolStatus {
     pub bytes: u64,
 }
 
+/// An event of a spool that is set aside, so that the others pass it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// The event's id.
+    pub id: EventId,
+    /// The source it came to.
+    pub source: String,
+    /// When it came.
+    pub received_at: OffsetDateTime,
+    /// The size of its body.
+    pub size_bytes: u64,
+    /// Why Postgres did not take it.
+    pub reason: String,
+}
+
+/// Why Postgres did not take events out of a spool.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NotTaken {
+    /// It refuses the data. In a batch, splitting finds the event.
+    #[error("Postgres refuses it: {0}")]
+    Refused(String),
+    /// It did not finish in the time that it had, or ran out of memory or the like. Less at once may work.
+    #[error("Postgres did not manage it: {0}")]
+    TooMuch(String),
+    /// It cannot be used at the moment.
+    #[error(transparent)]
+    Away(#[from] StoreError),
+}
+
 /// What a spool asks of the database behind it.
 #[async_trait]
 pub trait Behind: Record {
     /// Records events that were in a spool, as [`Record::record`] does. Some may have been recorded before, by somebody who
     /// did not learn that it worked: one that is there under its own id came only once, and counts as new.
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError>;
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken>;
+
+    /// Fails unless a small event could be recorded now: one is, and undone.
+    async fn takes_events(&self) -> Result<(), StoreError>;
 
     /// Fails unless the database can be used now. Connects if that was not possible before.
     async fn reach(&self) -> Result<(), StoreError>;
@@ -140,6 +178,10 @@ impl Record for LateStore {
         self.if_opened()?.record(events).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        self.if_opened()?.first_of(source, dedupe_key).await
+    }
+
     fn parallel_records(&self) -> usize {
         self.config.parallel_batches
     }
@@ -151,8 +193,12 @@ impl Record for LateStore {
 
 #[async_trait]
 impl Behind for LateStore {
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
-        self.if_opened()?.record_spooled(events).await
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
+        self.if_opened()?.record_spooled(events, within).await
+    }
+
+    async fn takes_events(&self) -> Result<(), StoreError> {
+        self.if_opened()?.takes_events().await
     }
 
     async fn reach(&self) -> Result<(), StoreError> {

@@ -145,11 +145,7 @@ pub struct DedupeKey(String);
 impl DedupeKey {
     /// Takes the provider's key as it is, or its hash if it is too long or not printable.
     pub fn new(text: String) -> Self {
-        if text.len() <= MAX_TEXT_BYTES && !text.chars().any(is_unprintable) {
-            Self(text)
-        } else {
-            Self(format!("sha256:{}", signature::sha256_hex(text.as_bytes())))
-        }
+        Self(short_and_printable(text, MAX_TEXT_BYTES))
     }
 
     /// The key as text.
@@ -179,6 +175,14 @@ impl Label {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The text as it is, or its hash if it is longer than `max_bytes` or not printable. An index of the store takes neither.
+pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
+    if text.len() <= max_bytes && !text.chars().any(is_unprintable) {
+        return text;
+    }
+    format!("sha256:{}", signature::sha256_hex(text.as_bytes()))
 }
 
 /// Control characters, line separators, and what turns the direction of writing: all can make a log or a page show what

@@ -25,11 +25,13 @@ pub enum FailureKind {
     Crash,
     /// The gateway's own store went away under the handler. Not the handler's fault, so it does not count as an attempt.
     Pipeline,
+    /// The process was shut down, or could not renew the lease. Not the handler's fault either.
+    Interrupted,
 }
 
 impl FailureKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Timeout,
         Self::RateLimited,
         Self::Network,
@@ -39,6 +41,7 @@ impl FailureKind {
         Self::Internal,
         Self::Crash,
         Self::Pipeline,
+        Self::Interrupted,
     ];
 
     /// The word for it, in tables, metrics and on the command line.
@@ -53,6 +56,7 @@ impl FailureKind {
             Self::Internal => "internal",
             Self::Crash => "crash",
             Self::Pipeline => "pipeline",
+            Self::Interrupted => "interrupted",
         }
     }
 
@@ -62,7 +66,7 @@ impl FailureKind {
             Self::RateLimited => 30,
             Self::Timeout => 5,
             Self::Network | Self::Pipeline => 2,
-            Self::BadPayload | Self::Refused | Self::Panic | Self::Internal | Self::Crash => 0,
+            Self::BadPayload | Self::Refused | Self::Panic | Self::Internal | Self::Crash | Self::Interrupted => 0,
         })
     }
 }

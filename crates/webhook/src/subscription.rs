@@ -4,7 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::event::short_and_printable;
 use crate::{Event, HandlerName, Priority, SourceName};
+
+/// The longest ordering key that is stored as it is.
+const MAX_KEY_BYTES: usize = 512;
 
 /// A handler and the events it gets.
 #[derive(Debug, Clone)]
@@ -104,16 +108,37 @@ pub enum Ordering {
 }
 
 impl Ordering {
-    /// What an event has in common with those it must be done in order with. Accounts and types of two sources have
-    /// nothing to do with each other.
+    /// The key of events for which a handler panicked when it computed one. They keep their order among themselves.
+    pub const PANICKED: &str = "hookfast:panicked";
+
+    /// What an event has in common with those it must be done in order with.
     pub fn key(&self, event: &Event) -> Option<String> {
-        let in_source = |text: &str| format!("{}/{text}", event.delivery().arrival.source);
-        match self {
-            Self::None => None,
-            Self::PerAccount => event.account().map(|account| in_source(account.as_str())),
-            Self::PerEventType => Some(in_source(event.event_type().as_str())),
+        let source = event.delivery().arrival.source.as_str();
+        let account = event.account().map(|account| account.as_str());
+        let computed = || match self {
             Self::Computed(key) => key(event),
-        }
+            _ => None,
+        };
+        self.key_of(source, account, event.event_type().as_str(), computed)
+    }
+
+    /// The same for an event of which only this is known. Accounts and types of two sources have nothing to do with each
+    /// other. A long key, or one that is not printable, is replaced by its hash, because the store would refuse the event.
+    pub fn key_of(
+        &self,
+        source: &str,
+        account: Option<&str>,
+        event_type: &str,
+        computed: impl FnOnce() -> Option<String>,
+    ) -> Option<String> {
+        let in_source = |text: &str| format!("{source}/{text}");
+        let key = match self {
+            Self::None => None,
+            Self::PerAccount => account.map(in_source),
+            Self::PerEventType => Some(in_source(event_type)),
+            Self::Computed(_) => computed(),
+        };
+        key.map(|key| short_and_printable(key, MAX_KEY_BYTES))
     }
 }
 
@@ -152,5 +177,20 @@ mod tests {
         for bad in ["stripe", "Stripe/x", "stripe/", "/x"] {
             assert!(bad.parse::<Interest>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_ordering_key_is_short_and_printable_whatever_its_handler_computes() {
+        let computed = Ordering::Computed(Arc::new(|_| None));
+        let key = |text: &str| computed.key_of("s", None, "t", || Some(text.into())).expect("a key");
+        assert_eq!(key("customer 7"), "customer 7");
+        let odd = [key("a\0b"), key("a\nb"), key(&"x".repeat(6400)), key(&"x".repeat(6401))];
+        for key in &odd {
+            assert!(key.starts_with("sha256:") && key.len() == 71, "{key}");
+        }
+        assert_ne!(odd[2], odd[3], "long keys that differ at the end stay different");
+        let account = "a".repeat(256);
+        let per_account = Ordering::PerAccount.key_of("s", Some(&account), "t", || None);
+        assert_eq!(per_account, Some(format!("s/{account}")), "an account fits as it is");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hookfast_store::Outcome;
+use hookfast_store::{Interruption, Outcome};
 use uuid::Uuid;
 
 /// The key of the effect in the database, and of the one elsewhere.
@@ -53,6 +53,7 @@ pub(super) struct Job {
     pub(super) state: State,
     pub(super) attempts: u32,
     pub(super) crashes: u32,
+    pub(super) interruptions: u32,
     pub(super) is_due: bool,
     /// Why it is dead, or how it was resolved.
     pub(super) reason: &'static str,
@@ -70,6 +71,7 @@ impl Job {
             state: State::Pending,
             attempts: 0,
             crashes: 0,
+            interruptions: 0,
             is_due: true,
             reason: "-",
             history: Vec::new(),
@@ -88,7 +90,8 @@ impl Job {
             Outcome::Succeeded => (State::Succeeded, "-"),
             Outcome::Failed { .. } => (State::Failed, "network"),
             Outcome::Dead { .. } => (State::DeadLetter, "refused"),
-            Outcome::Interrupted { .. } => (State::Failed, "pipeline"),
+            Outcome::Interrupted { by: Interruption::Store, .. } => (State::Failed, "pipeline"),
+            Outcome::Interrupted { by: Interruption::Process, .. } => (State::Failed, "interrupted"),
         };
         self.history.push((self.attempts, failure, claim));
         (self.state, self.reason) = (state, failure);
@@ -96,8 +99,11 @@ impl Job {
             self.is_due = retry_in.is_zero();
         }
         match outcome {
-            Outcome::Interrupted { .. } => self.attempts -= 1,
-            _ => self.crashes = 0,
+            Outcome::Interrupted { by, .. } => {
+                self.attempts -= 1;
+                self.interruptions += u32::from(*by == Interruption::Store);
+            }
+            _ => (self.crashes, self.interruptions) = (0, 0),
         }
     }
 
@@ -110,6 +116,21 @@ impl Job {
             (self.state, self.reason) = (State::DeadLetter, "crash");
         }
         is_buried
+    }
+
+    /// The crash that was noted for a run was none, if there is one.
+    pub(super) fn pardon(&mut self, claim: usize) {
+        let noted = self.history.iter_mut().find(|(_, failure, of)| (*failure, *of) == ("crash", claim));
+        let Some((_, failure, _)) = noted else { return };
+        *failure = "interrupted";
+        let is_dead_of_it = self.state == State::DeadLetter && self.reason == "crash";
+        if self.state.is_finished() && !is_dead_of_it {
+            return;
+        }
+        (self.crashes, self.attempts) = (self.crashes.saturating_sub(1), self.attempts.saturating_sub(1));
+        if is_dead_of_it {
+            (self.state, self.is_due) = (State::Pending, true);
+        }
     }
 
     pub(super) fn replay(&mut self, force_effects: bool) {

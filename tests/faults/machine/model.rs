@@ -13,9 +13,7 @@ use super::{EVENTS, HANDLERS};
 /// What the sweeper should find.
 #[derive(Default)]
 pub(super) struct Swept {
-    pub(super) due: usize,
-    pub(super) ready: Vec<Place>,
-    pub(super) suspects: Vec<Place>,
+    pub(super) changed: usize,
     pub(super) crashed: Vec<Place>,
     pub(super) buried: Vec<Place>,
 }
@@ -162,46 +160,48 @@ impl Model {
         }
     }
 
-    pub(super) fn sweep(
-        &mut self,
-        handlers: &[usize],
-        look_again: Wait,
-        look_at_suspects: Wait,
-        crash_limit: u32,
-    ) -> Swept {
+    pub(super) fn pardon(&mut self, runs: &[Run]) {
+        for run in runs {
+            if let Some(job) = self.jobs.get_mut(&run.job) {
+                job.pardon(run.claim);
+            }
+        }
+    }
+
+    pub(super) fn sweep(&mut self, handlers: &[usize], crash_limit: u32, judges_leases: bool) -> Swept {
         let mut swept = Swept::default();
-        let due =
-            |(place, job): &(&Place, &mut Job)| handlers.contains(&place.1) && job.is_due && !job.state.is_finished();
+        let due = |(place, job): &(&Place, &mut Job)| handlers.contains(&place.1) && job.is_due;
         for (place, job) in self.jobs.iter_mut().filter(due) {
-            swept.due += 1;
-            if let State::Processing(claim) = job.state {
-                swept.crashed.push(*place);
-                if job.crash(claim, crash_limit) {
-                    swept.buried.push(*place);
-                    continue;
+            match job.state {
+                State::Failed => {}
+                State::Processing(claim) if judges_leases => {
+                    swept.crashed.push(*place);
+                    if job.crash(claim, crash_limit) {
+                        swept.buried.push(*place);
+                        swept.changed += 1;
+                        continue;
+                    }
                 }
+                _ => continue,
             }
             job.state = State::Pending;
-            job.is_due = if job.crashes > 0 { look_at_suspects } else { look_again }.is_over();
-            let is_suspect = job.crashes > 0 && job.crashes + 1 >= crash_limit;
-            if is_suspect { &mut swept.suspects } else { &mut swept.ready }.push(*place);
+            swept.changed += 1;
         }
-        let is_first =
-            |place: &Place| self.same_key(*place).all(|(event, state)| event > place.0 || state.is_finished());
-        swept.ready.retain(is_first);
-        swept.suspects.retain(is_first);
         swept
     }
 
-    pub(super) fn look_again(&mut self, handlers: &[usize]) -> u64 {
-        let mut changed = 0;
-        for ((_, handler), job) in &mut self.jobs {
-            if handlers.contains(handler) && job.state == State::Pending && !job.is_due {
-                job.is_due = true;
-                changed += 1;
-            }
-        }
-        changed
+    /// The pending jobs that are due: with their crashes, and whether it is their turn.
+    pub(super) fn due_jobs(&self, handler: usize, dead_letters: Option<DeadLetters>) -> Vec<(Place, u32, bool)> {
+        let due = self.jobs.iter().filter(|((_, of), job)| *of == handler && job.is_due && job.state == State::Pending);
+        let blocks = |state: State| match state {
+            State::DeadLetter => dead_letters == Some(DeadLetters::Block),
+            state => !state.is_finished(),
+        };
+        due.map(|(place, job)| {
+            let is_ready = !self.same_key(*place).any(|(event, state)| event < place.0 && blocks(state));
+            (*place, job.crashes, is_ready)
+        })
+        .collect()
     }
 
     pub(super) fn do_own(&mut self, place: Place, id: Uuid, result: Option<String>) {
@@ -272,7 +272,7 @@ impl Model {
     pub(super) fn rows(&self, name: impl Fn(Place) -> String) -> Vec<String> {
         let mut rows = Vec::new();
         for (place, job) in &self.jobs {
-            let (name, Job { attempts, crashes, .. }) = (name(*place), job);
+            let (name, Job { attempts, crashes, interruptions, .. }) = (name(*place), job);
             let state = match job.state {
                 State::DeadLetter | State::Resolved => format!("{} {}", job.state.word(), job.reason),
                 State::Processing(claim) => format!("processing {} held", worker(claim)),
@@ -283,7 +283,7 @@ impl Model {
                 (false, true) => "due",
                 (false, false) => "later",
             };
-            rows.push(format!("job {name} {state} {due} attempts {attempts} crashes {crashes}"));
+            rows.push(format!("job {name} {state} {due} attempts {attempts} crashes {crashes} spoilt {interruptions}"));
             for (number, failure, claim) in &job.history {
                 rows.push(format!("attempt {name} {number} {failure} {}", worker(*claim)));
             }

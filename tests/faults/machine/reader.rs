@@ -18,7 +18,7 @@ macro_rules! rows {
             " THEN ' due' WHEN due_at < ",
             $in_two_hours,
             " THEN ' later' ELSE ' forgotten' END
-                 || ' attempts ' || attempts || ' crashes ' || crashes
+                 || ' attempts ' || attempts || ' crashes ' || crashes || ' spoilt ' || interruptions
              FROM events CROSS JOIN jobs WHERE jobs.event_id = events.id AND events.id >= $1
              UNION ALL
              SELECT 'attempt ' || dedupe_key || ' ' || handler || ' ' || number || ' ' || coalesce(failure, '-') || ' '

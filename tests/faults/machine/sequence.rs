@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use hookfast_store::{DeadLetters, Filter, JobId, NewJob, Outcome, Store, Token, Which};
+use hookfast_store::{DeadLetters, Filter, Interruption, JobId, NewJob, Outcome, Store, Token, Which};
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
     Arrival, Event, FailureKind, HandlerName, Priority, RequestId, Secret, Secrets, SourceName, verify,
@@ -77,19 +77,19 @@ impl<'a> Sequence<'a> {
                 handler: self.random.usize(0..HANDLERS),
                 events: self.some(EVENTS),
                 lease: self.wait(),
-                dead_letters: if self.random.bool() { DeadLetters::Block } else { DeadLetters::StepOver },
+                dead_letters: self.dead_letters(),
                 crashes_below: self.random.bool().then(|| self.random.u32(1..=3)),
             },
             9..13 => Step::Settle(self.runs().into_iter().map(|run| (run, self.outcome())).collect()),
             13..15 => Step::Renew(self.runs_of_different_jobs(), self.wait()),
             15 => Step::HandBack(self.runs()),
-            16..19 => Step::Sweep {
+            16..18 => Step::Sweep {
                 handlers: self.some(HANDLERS),
-                look_again: self.wait(),
-                look_at_suspects: self.wait(),
                 crash_limit: self.random.u32(1..=4),
+                judges_leases: self.random.u8(0..3) > 0,
             },
-            19 => Step::LookAgain(self.some(HANDLERS)),
+            18 => Step::Pardon(self.runs_of_different_jobs()),
+            19 => Step::DueJobs { handler: self.random.usize(0..HANDLERS), dead_letters: self.dead_letters() },
             20..23 => Step::OwnEffect { run: self.run(), commits: self.random.bool() },
             23..25 => Step::BeginOutside { run: self.run(), commits: self.random.bool() },
             25 => Step::FinishOutside(self.run()),
@@ -113,6 +113,10 @@ impl<'a> Sequence<'a> {
 
     fn wait(&mut self) -> Wait {
         if self.random.bool() { Wait::None } else { Wait::Hour }
+    }
+
+    fn dead_letters(&mut self) -> DeadLetters {
+        if self.random.bool() { DeadLetters::Block } else { DeadLetters::StepOver }
     }
 
     /// Mostly somebody who holds a job, if there is one; otherwise any job with any token.
@@ -150,7 +154,8 @@ impl<'a> Sequence<'a> {
             0 => Outcome::Succeeded,
             1 => Outcome::Failed { kind: FailureKind::Network, message, retry_in },
             2 => Outcome::Dead { kind: FailureKind::Refused, message },
-            _ => Outcome::Interrupted { message, retry_in },
+            _ if self.random.bool() => Outcome::Interrupted { by: Interruption::Store, message, retry_in },
+            _ => Outcome::Interrupted { by: Interruption::Process, message, retry_in },
         }
     }
 
@@ -168,12 +173,13 @@ impl<'a> Sequence<'a> {
             Step::Settle(runs) => self.settle(&runs).await,
             Step::Renew(runs, lease) => self.renew(&runs, lease).await,
             Step::HandBack(runs) => self.hand_back(&runs).await,
-            Step::Sweep { handlers, look_again, look_at_suspects, crash_limit } => {
-                self.sweep(&handlers, look_again, look_at_suspects, crash_limit).await;
+            Step::Pardon(runs) => self.pardon(&runs).await,
+            Step::Sweep { handlers, crash_limit, judges_leases } => {
+                self.sweep(&handlers, crash_limit, judges_leases).await;
             }
-            Step::LookAgain(handlers) => {
-                let changed = self.store.look_again(&self.names(&handlers), 1000).await.unwrap();
-                agree("how many pending jobs were not due", &changed, &self.model.look_again(&handlers));
+            Step::DueJobs { handler, dead_letters } => {
+                let ordering = self.model.keeps_order[handler].then_some(dead_letters);
+                self.due_jobs(handler, ordering).await;
             }
             Step::OwnEffect { run, commits } => {
                 self.own_effect(run, commits).await;
@@ -216,8 +222,10 @@ impl<'a> Sequence<'a> {
             }
             self.take(Step::HoursPass).await;
             let handlers = (0..HANDLERS).collect();
-            let (look_again, look_at_suspects) = (Wait::Hour, Wait::Hour);
-            self.take(Step::Sweep { handlers, look_again, look_at_suspects, crash_limit: 3 }).await;
+            self.take(Step::Sweep { handlers, crash_limit: 3, judges_leases: true }).await;
+            for handler in 0..HANDLERS {
+                self.take(Step::DueJobs { handler, dead_letters: DeadLetters::StepOver }).await;
+            }
             self.follow_hints().await;
         }
         assert_eq!(self.model.open(), [], "somebody was never told to look at these");

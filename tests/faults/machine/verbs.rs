@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use hookfast_store::{
-    Act, Audit, BegunEffect, Claim, DeadLetters, EffectError, EffectKey, EffectKind, JobId, Outcome, Resolution,
-    Routed, Settlement, Sweep, Token,
+    Act, Audit, BegunEffect, Claim, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind, JobId, LostRun, Outcome,
+    Resolution, Routed, Settlement, Sweep, Token,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -81,9 +81,10 @@ impl Sequence<'_> {
     }
 
     pub(super) async fn renew(&mut self, runs: &[Run], lease: Wait) {
-        let lost = self.store.renew(&self.held(runs), lease.length()).await.unwrap();
+        let renewed = self.store.renew(&self.held(runs), lease.length()).await.unwrap();
         let expected = self.model.renew(runs, lease);
-        agree("who has lost the lease", &sorted(lost), &self.ids(&expected));
+        agree("who has lost the lease", &sorted(renewed.lost), &self.ids(&expected));
+        agree("whom an effect holds", &renewed.passed_over, &Vec::new());
     }
 
     pub(super) async fn hand_back(&mut self, runs: &[Run]) {
@@ -91,30 +92,37 @@ impl Sequence<'_> {
         self.model.hand_back(runs);
     }
 
-    pub(super) async fn sweep(
-        &mut self,
-        handlers: &[usize],
-        look_again: Wait,
-        look_at_suspects: Wait,
-        crash_limit: u32,
-    ) {
-        let sweep = Sweep {
-            handlers: &self.names(handlers),
-            limit: 1000,
-            look_again_in: look_again.length(),
-            look_at_suspects_in: look_at_suspects.length(),
-            crash_limit,
+    pub(super) async fn pardon(&mut self, runs: &[Run]) {
+        let lost = |run: &Run| {
+            let history = self.model.jobs.get(&run.job).map(|job| &job.history);
+            let noted = history.and_then(|history| history.iter().find(|(_, _, claim)| *claim == run.claim));
+            let attempt = noted.map_or(1, |(number, _, _)| *number);
+            LostRun { job: self.id(run.job), attempt, worker: worker(run.claim).into() }
         };
+        let lost: Vec<_> = runs.iter().map(lost).collect();
+        self.store.pardon(&lost).await.unwrap();
+        self.model.pardon(runs);
+    }
+
+    pub(super) async fn sweep(&mut self, handlers: &[usize], crash_limit: u32, judges_leases: bool) {
+        let sweep = Sweep { handlers: &self.names(handlers), limit: 1000, crash_limit, judges_leases };
         let swept = self.store.sweep(&sweep).await.unwrap();
-        let expected = self.model.sweep(handlers, look_again, look_at_suspects, crash_limit);
-        agree("how many are due", &swept.due, &expected.due);
-        let ready = swept.ready.into_iter().map(|ready| ready.job).collect();
-        agree("who is ready", &sorted(ready), &self.ids(&expected.ready));
-        agree("who is a suspect", &sorted(swept.suspects), &self.ids(&expected.suspects));
+        let expected = self.model.sweep(handlers, crash_limit, judges_leases);
+        agree("how many are swept", &swept.changed, &expected.changed);
         agree("who crashed", &sorted(swept.crashed), &self.ids(&expected.crashed));
         agree("who is buried", &sorted(swept.buried), &self.ids(&expected.buried));
-        self.hints.extend(expected.ready);
-        self.hints.extend(expected.suspects);
+    }
+
+    pub(super) async fn due_jobs(&mut self, handler: usize, ordering: Option<DeadLetters>) {
+        let due = DueJobs { handler: &self.handlers[handler], after: None, limit: 1000, ordering };
+        let mut found = self.store.due_jobs(&due).await.unwrap();
+        assert!(found.is_sorted_by_key(|job| job.place), "the longest due is first: {found:?}");
+        found.sort_by_key(|job| job.place.event);
+        let found: Vec<_> = found.iter().map(|job| (job.place.event, job.crashes, job.is_ready)).collect();
+        let expected = self.model.due_jobs(handler, ordering);
+        let id = |(place, crashes, is_ready): &(Place, u32, bool)| (self.events[place.0].id(), *crashes, *is_ready);
+        agree("what is due", &found, &expected.iter().map(id).collect::<Vec<_>>());
+        self.hints.extend(expected.iter().filter(|(_, _, is_ready)| *is_ready).map(|(place, _, _)| *place));
     }
 
     /// As the SDK does it: what is done is not done again, and what is not committed leaves nothing.

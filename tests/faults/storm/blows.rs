@@ -12,6 +12,8 @@ pub(crate) enum Fault {
     Kill,
     /// It stands still, and goes on later.
     Stop,
+    /// It is asked to end, and started again with the configuration of the next deploy.
+    Deploy,
     /// It is killed, and comes back with an empty disk.
     Wipe,
     /// Somebody else keeps the database from being written to.
@@ -38,16 +40,28 @@ pub(crate) struct Weather {
     pub(crate) lasts: (u64, u64),
     /// Whether this may happen to the victim of this name.
     pub(crate) allows: fn(&str, Fault) -> bool,
+    /// In the middle, each victim that can be is deployed anew.
+    pub(crate) has_deploy: bool,
 }
 
 impl Weather {
     /// Everything happens to everybody.
-    pub(crate) const MIXED: Self =
-        Self { length: Duration::from_secs(40), calm: (500, 9000), lasts: (50, 4000), allows: |_, _| true };
+    pub(crate) const MIXED: Self = Self {
+        length: Duration::from_secs(40),
+        calm: (500, 9000),
+        lasts: (50, 4000),
+        allows: |_, _| true,
+        has_deploy: false,
+    };
+
+    /// The same with an orderly restart of everybody in the middle.
+    pub(crate) const WITH_A_DEPLOY: Self = Self { has_deploy: true, ..Self::MIXED };
 
     /// The blows for one victim, until the storm is over.
     pub(crate) fn blows(&self, victim: &str, faults: &[Fault], chance: &mut Rng) -> Vec<Blow> {
-        let faults: Vec<_> = faults.iter().copied().filter(|fault| (self.allows)(victim, *fault)).collect();
+        let can_deploy = self.has_deploy && faults.contains(&Fault::Deploy);
+        let is_by_chance = |fault: &Fault| *fault != Fault::Deploy && (self.allows)(victim, *fault);
+        let faults: Vec<_> = faults.iter().copied().filter(is_by_chance).collect();
         let mut blows = Vec::new();
         let mut time = Duration::ZERO;
         while let Some(fault) = chance.choice(&faults) {
@@ -57,6 +71,10 @@ impl Weather {
                 break;
             }
             blows.push(blow);
+        }
+        if can_deploy {
+            let deploy = Blow { calm: Duration::ZERO, fault: Fault::Deploy, lasts: Duration::ZERO };
+            blows.insert(blows.len() / 2, deploy);
         }
         blows
     }
@@ -74,7 +92,7 @@ pub(crate) fn link_faults() -> Vec<Fault> {
     ]
     .map(Fault::Break)
     .to_vec();
-    faults.extend([slow(30), slow(300)]);
+    faults.extend([slow(30), slow(300), Fault::Break(Link::Narrow(1_000_000))]);
     faults
 }
 

@@ -21,11 +21,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Sent {
     pub(crate) id: String,
     pub(crate) body: String,
+    /// Whose job is judged.
+    pub(crate) handler: String,
     /// How many effects it has; a dead letter has none.
     pub(crate) effects: usize,
-    pub(crate) gives_up: bool,
+    pub(crate) fate: Fate,
     /// There was a 2xx.
     pub(crate) is_promised: bool,
+}
+
+/// What becomes of the job of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Succeeds,
+    /// It is a dead letter.
+    Dies,
+    /// It waits behind a dead letter, and that is known.
+    IsBlocked,
+}
+
+/// To whom events go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receivers {
+    Actor,
+    /// Several handlers, most of them in trouble; some statements take long if the database can do that.
+    Crowd {
+        on_postgres: bool,
+    },
 }
 
 /// One provider.
@@ -35,6 +57,9 @@ pub(crate) struct Sender {
     chance: Rng,
     /// Since when everybody is well again.
     over: Arc<OnceLock<Instant>>,
+    receivers: Receivers,
+    /// The one who keeps an order has a dead letter already.
+    is_blocked: bool,
     ledger: Ledger,
 }
 
@@ -59,13 +84,35 @@ impl Ledger {
     }
 }
 
+impl Sent {
+    /// An event for the handler that its type begins with.
+    fn new(id: String, kind: &str, act: &str, effects: usize, fate: Fate) -> Self {
+        let handler = kind.split('.').next().unwrap_or_default().to_owned();
+        let body = format!(r#"{{"id":"{id}","type":"{kind}","created":1,"act":{{{act}}}}}"#);
+        Self { id, body, handler, effects, fate, is_promised: false }
+    }
+
+    /// One that is known to be taken, and succeeds.
+    pub(crate) fn taken(id: &str, kind: &str, act: &str) -> Self {
+        Self { is_promised: true, ..Self::new(id.into(), kind, act, 1, Fate::Succeeds) }
+    }
+}
+
 impl Sender {
-    pub(crate) fn new(name: &str, receiver: &Arc<Mutex<SocketAddr>>, seed: u64, over: &Arc<OnceLock<Instant>>) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        receiver: &Arc<Mutex<SocketAddr>>,
+        seed: u64,
+        over: &Arc<OnceLock<Instant>>,
+        receivers: Receivers,
+    ) -> Self {
         Self {
             name: name.into(),
             receiver: Arc::clone(receiver),
             chance: Rng::with_seed(seed),
             over: Arc::clone(over),
+            receivers,
+            is_blocked: false,
             ledger: Ledger::default(),
         }
     }
@@ -86,7 +133,8 @@ impl Sender {
         let event = self.next_event();
         let (body, lucky) = (event.body.clone(), self.chance.u32(0..100));
         // Some do not try again.
-        self.deliver(event, lucky < 10);
+        let may_give_up = lucky < 10 && event.handler != "ordered";
+        self.deliver(event, may_give_up);
         match lucky {
             // Some send it twice, and some do so at once.
             10..20 => drop(self.post(&body)),
@@ -139,11 +187,42 @@ impl Sender {
 
     fn next_event(&mut self) -> Sent {
         let id = format!("evt_{}_{:05}", self.name, self.ledger.sent.len());
+        match (self.receivers, self.chance.u32(0..100)) {
+            (Receivers::Actor, _) | (_, 0..70) => self.for_actor(id),
+            (_, 70..85) => Sent::new(id, "innocent.came", "", 1, Fate::Succeeds),
+            (_, 85..92) => self.in_order(id),
+            (_, 92..95) => Sent::new(id, "slow.came", r#""sleep_ms":250"#, 1, Fate::Succeeds),
+            (Receivers::Crowd { on_postgres: true }, 95..97) => {
+                Sent::new(id, "poisoned.came", r#""write":true,"statement_ms":6000"#, 0, Fate::Dies)
+            }
+            _ => Sent::new(id, "poisoned.came", r#""panic":true"#, 0, Fate::Dies),
+        }
+    }
+
+    /// One in some gives up, and blocks all that come after it.
+    fn in_order(&mut self, id: String) -> Sent {
+        let kind = format!("ordered.by_{}", self.name);
+        if self.is_blocked {
+            return Sent::new(id, &kind, "", 0, Fate::IsBlocked);
+        }
+        self.is_blocked = self.chance.u32(0..4) == 0;
+        match self.is_blocked {
+            true => Sent::new(id, &kind, r#""give_up":true"#, 0, Fate::Dies),
+            false => Sent::new(id, &kind, "", 1, Fate::Succeeds),
+        }
+    }
+
+    fn for_actor(&mut self, id: String) -> Sent {
         let account = self.chance.bool().then(|| format!("acct_{}", self.name));
         let (act, effects, gives_up) = self.act(account.as_deref());
-        let named = account.as_ref().map(|account| format!(r#","account":"{account}""#)).unwrap_or_default();
+        let mut named = account.as_ref().map(|account| format!(r#","account":"{account}""#)).unwrap_or_default();
+        if self.receivers != Receivers::Actor && self.chance.u32(0..20) == 0 {
+            // Too large to come along with a claim.
+            named += &format!(r#","filler":"{}""#, "x".repeat(100_000));
+        }
         let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1{named},"act":{{{act}}}}}"#);
-        Sent { id, body, effects, gives_up, is_promised: false }
+        let fate = if gives_up { Fate::Dies } else { Fate::Succeeds };
+        Sent { id, body, handler: "actor".into(), effects, fate, is_promised: false }
     }
 
     /// What the handler shall do, how many effects that has, and whether it gives up.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hookfast_harness::query;
 
-use super::senders::Sent;
+use super::crowd::WITH_A_REASON;
+use super::senders::{Fate, Sent};
 
 /// A database after the storm, and everything that was sent.
 pub(crate) struct Verdict<'a> {
@@ -13,9 +14,24 @@ pub(crate) struct Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    /// How many jobs are not finished.
+    /// How many jobs are not finished, without a reason that an operator can list.
     pub(crate) fn unfinished(&self) -> usize {
-        self.rows("SELECT count(*) FROM jobs WHERE finished_at IS NULL")[0][0].parse().unwrap()
+        let statement = format!("SELECT count(*) FROM jobs WHERE finished_at IS NULL AND NOT ({WITH_A_REASON})");
+        self.rows(&statement)[0][0].parse().unwrap()
+    }
+
+    /// Jobs of which there is no telling why they are not finished.
+    fn finished_or_explained(&self) -> Vec<String> {
+        let rows = self.rows(&format!(
+            "SELECT handler, dedupe_key, state, reason FROM jobs JOIN events ON events.id = event_id \
+             WHERE finished_at IS NULL AND NOT ({WITH_A_REASON})"
+        ));
+        rows.iter().map(|row| format!("a job is unfinished without a reason: {}", row.join(", "))).collect()
+    }
+
+    /// How many jobs are dead because their runs were cut short too often.
+    pub(crate) fn crashed(&self) -> usize {
+        self.rows("SELECT count(*) FROM jobs WHERE state = 'dead_letter' AND reason = 'crash'")[0][0].parse().unwrap()
     }
 
     /// Everything that does not hold, in sentences.
@@ -23,6 +39,7 @@ impl Verdict<'_> {
         let broken = [
             self.recorded_once(),
             self.finished(),
+            self.finished_or_explained(),
             self.done_once(),
             self.in_order(),
             self.written_by_whoever_holds_it(),
@@ -47,14 +64,21 @@ impl Verdict<'_> {
         self.sent.iter().filter_map(judge).collect()
     }
 
-    /// Every event has one job, which succeeded, or is dead if it gave up.
+    /// Every recorded event has a job of its handler, which succeeded, or is dead if it gave up.
     fn finished(&self) -> Vec<String> {
-        let states = self.by_event(
-            "SELECT dedupe_key, coalesce(state, 'missing') FROM events LEFT JOIN jobs ON jobs.event_id = events.id",
-        );
+        let mut states = BTreeMap::new();
+        for row in self.rows("SELECT dedupe_key, handler, state FROM jobs JOIN events ON events.id = event_id") {
+            states.insert((row[0].clone(), row[1].clone()), row[2].clone());
+        }
+        let recorded = self.by_event("SELECT dedupe_key, source FROM events");
         let judge = |sent: &Sent| {
-            let expected = if sent.gives_up { "dead_letter" } else { "succeeded" };
-            let state = states.get(&sent.id)?;
+            let expected = match sent.fate {
+                Fate::Succeeds => "succeeded",
+                Fate::Dies => "dead_letter",
+                Fate::IsBlocked => "pending",
+            };
+            recorded.get(&sent.id)?;
+            let state = states.get(&(sent.id.clone(), sent.handler.clone())).map_or("missing", String::as_str);
             (state != expected).then(|| format!("the job of {} is {state} and not {expected}", sent.id))
         };
         self.sent.iter().filter_map(judge).collect()
@@ -93,7 +117,7 @@ impl Verdict<'_> {
     }
 
     /// A run that no longer held its job wrote nothing: no effect after a later run had begun, and no success but the last
-    /// run's.
+    /// run's. Jobs that are replayed after they succeeded have several.
     fn written_by_whoever_holds_it(&self) -> Vec<String> {
         let late_effects = "SELECT DISTINCT events.dedupe_key FROM done \
              JOIN events ON events.dedupe_key = done.event \
@@ -101,8 +125,11 @@ impl Verdict<'_> {
              JOIN attempts ON attempts.event_id = events.id AND attempts.number > done.attempt \
              WHERE attempts.started_at < effects.done_at";
         let late_successes = "SELECT events.dedupe_key FROM attempts \
-             JOIN jobs ON jobs.event_id = attempts.event_id JOIN events ON events.id = jobs.event_id \
-             WHERE attempts.failure IS NULL AND (jobs.state <> 'succeeded' OR attempts.number <> jobs.attempts)";
+             JOIN jobs ON jobs.event_id = attempts.event_id AND jobs.handler = attempts.handler \
+             JOIN events ON events.id = jobs.event_id \
+             WHERE attempts.failure IS NULL AND jobs.handler <> 'innocent' AND (jobs.state <> 'succeeded' OR EXISTS (\
+                 SELECT 1 FROM attempts AS later WHERE later.event_id = attempts.event_id \
+                 AND later.handler = attempts.handler AND later.started_at > attempts.started_at))";
         let effects = self.rows(late_effects).into_iter().map(|row| format!("{}: a late run wrote an effect", row[0]));
         let successes = self.rows(late_successes).into_iter().map(|row| format!("{}: a late run settled", row[0]));
         effects.chain(successes).collect()

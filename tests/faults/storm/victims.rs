@@ -11,6 +11,9 @@ use super::blows::{Blow, Fault, link_faults};
 /// How long a process may take until it runs again.
 const TO_START: Duration = Duration::from_secs(90);
 
+/// How long a process may take to end when it is asked to and what it needs is broken.
+const TO_END: Duration = Duration::from_secs(90);
+
 /// Somebody in the storm.
 pub(crate) trait Victim: Send {
     fn name(&self) -> &str;
@@ -68,14 +71,23 @@ pub(crate) struct Process {
     address: Arc<Mutex<SocketAddr>>,
     hold: Option<Hold>,
     faults: Vec<Fault>,
+    /// The handlers that the deploy leaves.
+    deploy: &'static str,
     misdeeds: Vec<String>,
     is_down: bool,
 }
 
 impl Process {
-    pub(crate) fn new(name: &'static str, gateway: Gateway, faults: &[Fault]) -> Self {
+    pub(crate) fn new(name: &'static str, gateway: Gateway, faults: &[Fault], deploy: &'static str) -> Self {
         let address = Arc::new(Mutex::new(gateway.ingest));
-        Self { name, gateway, address, hold: None, faults: faults.into(), misdeeds: Vec::new(), is_down: false }
+        let (faults, misdeeds) = (faults.into(), Vec::new());
+        Self { name, gateway, address, hold: None, faults, deploy, misdeeds, is_down: false }
+    }
+
+    /// Asks it to end and waits until it has; what it waits for may stand still.
+    fn end_in_order(&mut self) {
+        self.gateway.signal(Signal::Term);
+        eventually_within(TO_END, "it ends when it is asked to", || !self.gateway.is_running());
     }
 
     pub(crate) fn address(&self) -> Arc<Mutex<SocketAddr>> {
@@ -97,6 +109,11 @@ impl Victim for Process {
             Fault::Kill => {
                 self.gateway.signal(Signal::Kill);
                 self.gateway.wait();
+                self.is_down = true;
+            }
+            Fault::Deploy => {
+                self.end_in_order();
+                self.gateway.change_handlers(self.deploy);
                 self.is_down = true;
             }
             Fault::Stop => self.gateway.signal(Signal::Stop),

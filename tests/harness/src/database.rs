@@ -35,12 +35,14 @@ pub struct Hold {
 
 impl Hold {
     pub(crate) fn on(url: &str) -> Self {
+        let hold = if is_sqlite(url) { ".timeout 10000\nBEGIN IMMEDIATE;" } else { "BEGIN;\nLOCK TABLE dedupe_keys;" };
+        Self::with(url, hold)
+    }
+
+    /// A session that has run these statements and keeps what they locked.
+    pub fn with(url: &str, statements: &str) -> Self {
         let mut session = shell(url).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
-        let hold = if is_sqlite(url) {
-            ".timeout 10000\nBEGIN IMMEDIATE;\n.print held\n"
-        } else {
-            "BEGIN;\nLOCK TABLE dedupe_keys;\n\\echo held\n"
-        };
+        let hold = format!("{statements}\n{} held\n", if is_sqlite(url) { ".print" } else { "\\echo" });
         session.stdin.as_mut().expect("piped").write_all(hold.as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(session.stdout.as_mut().expect("piped")).read_line(&mut line).unwrap();

@@ -66,6 +66,16 @@ impl Gateway {
         peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
+    /// The processor time it has used since it was started.
+    pub fn cpu_time(&self) -> Duration {
+        const TICK: Duration = Duration::from_millis(10);
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        // The name in brackets may hold blanks; user and system time are the 12th and 13th field after it.
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |field: usize| fields[field].parse::<u32>().expect("a number");
+        TICK * (ticks(11) + ticks(12))
+    }
+
     /// The store's URL.
     pub fn store_url(&self) -> &str {
         &self.setup.store_url
@@ -82,6 +92,19 @@ impl Gateway {
         let metrics = self.metrics();
         let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
         value.unwrap_or_else(|| panic!("no series {series} in:\n{metrics}"))
+    }
+
+    /// The value of one series if there is one.
+    pub fn metric_if_any(&self, series: &str) -> Option<f64> {
+        self.metrics().lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    /// Has the configuration read again, and waits until that is done.
+    pub fn reload(&self) {
+        const DONE: &str = "the configuration was reloaded";
+        let before = self.log().matches(DONE).count();
+        self.signal(Signal::Hangup);
+        crate::eventually(DONE, || self.log().matches(DONE).count() > before);
     }
 
     /// Sends a signal.
@@ -108,6 +131,19 @@ impl Gateway {
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.setup.set_variable(name, value);
         self
+    }
+
+    /// Writes a configuration with these sections of handlers, for SIGHUP or for the next time it is started.
+    pub fn change_handlers(&mut self, sections: &str) {
+        self.setup.change_handlers(sections);
+    }
+
+    /// Asks it to end, waits until it has, and starts it again on the same folder and store.
+    pub fn restart_in_order(mut self) -> Self {
+        self.signal(Signal::Term);
+        let status = self.wait();
+        assert!(status.success(), "it did not end well: {status}: {}", self.log());
+        self.restart()
     }
 
     /// Starts the binary again on the same folder and store, without the wrapper, after killing it if it runs.

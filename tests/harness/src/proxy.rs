@@ -2,14 +2,18 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
+
+/// A narrow link carries its bytes in pieces of this part of a second, so that connections take turns.
+const PIECES_A_SECOND: u64 = 50;
 
 /// How a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub enum Link {
     Delayed(Duration),
     /// One byte at a time, each so much later.
     Dripping(Duration),
+    /// All connections together carry this many bytes a second, in each direction.
+    Narrow(u64),
     /// As if the client had closed its side and still listened. Healing does not mend connections that saw this.
     ClosedByClient,
     /// As if the server had closed its side and still listened.
@@ -80,26 +86,44 @@ impl Proxy {
     }
 }
 
+/// The two directions of a link. Whatever goes through a narrow one holds its direction meanwhile.
+#[derive(Default)]
+struct Directions {
+    to_server: Mutex<()>,
+    to_client: Mutex<()>,
+}
+
 async fn accept(listener: TcpListener, upstream: SocketAddr, link: watch::Receiver<Link>) {
+    let directions = Arc::new(Directions::default());
     loop {
         // It may be out of descriptors, and then has some again.
         match listener.accept().await {
-            Ok((client, _)) => drop(tokio::spawn(connect(client, upstream, link.clone()))),
+            Ok((client, _)) => drop(tokio::spawn(connect(client, upstream, link.clone(), Arc::clone(&directions)))),
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-async fn connect(client: TcpStream, upstream: SocketAddr, mut link: watch::Receiver<Link>) {
+async fn connect(
+    client: TcpStream,
+    upstream: SocketAddr,
+    mut link: watch::Receiver<Link>,
+    directions: Arc<Directions>,
+) {
     let server = TcpStream::connect(upstream).await;
     pass_blackhole(&mut link).await;
     match server {
-        Ok(server) => carry(client, server, link).await,
+        Ok(server) => carry(client, server, link, &directions).await,
         Err(_) => reset(client),
     }
 }
 
-async fn carry(mut client: TcpStream, mut server: TcpStream, link: watch::Receiver<Link>) {
+async fn carry(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    link: watch::Receiver<Link>,
+    Directions { to_server: way_out, to_client: way_back }: &Directions,
+) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let mut is_cut = link.clone();
     let (from_client, to_client) = client.split();
@@ -108,8 +132,8 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, link: watch::Receiv
         _ = is_cut.wait_for(|link| *link == Link::Cut) => Err(io::ErrorKind::ConnectionReset.into()),
         ended = async {
             tokio::try_join!(
-                pump(from_client, to_server, link.clone(), Link::ClosedByClient),
-                pump(from_server, to_client, link.clone(), Link::ClosedByServer),
+                pump(from_client, to_server, link.clone(), Link::ClosedByClient, way_out),
+                pump(from_server, to_client, link.clone(), Link::ClosedByServer, way_back),
             )
         } => ended,
     };
@@ -126,6 +150,7 @@ async fn pump(
     mut to: WriteHalf<'_>,
     mut link: watch::Receiver<Link>,
     closed: Link,
+    way: &Mutex<()>,
 ) -> io::Result<()> {
     let mut is_closed = link.clone();
     let carry = async {
@@ -135,7 +160,7 @@ async fn pump(
             pass_blackhole(&mut link).await;
             match read? {
                 0 => return io::Result::Ok(()),
-                length => hand_on(&buffer[..length], &mut to, &mut link).await?,
+                length => hand_on(&buffer[..length], &mut to, &mut link, way).await?,
             }
         }
     };
@@ -148,12 +173,20 @@ async fn pump(
     tokio::io::copy(&mut from, &mut tokio::io::sink()).await.map(drop)
 }
 
-async fn hand_on(mut bytes: &[u8], to: &mut WriteHalf<'_>, link: &mut watch::Receiver<Link>) -> io::Result<()> {
+async fn hand_on(
+    mut bytes: &[u8],
+    to: &mut WriteHalf<'_>,
+    link: &mut watch::Receiver<Link>,
+    way: &Mutex<()>,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         pass_blackhole(link).await;
+        let is_narrow = matches!(*link.borrow(), Link::Narrow(_));
+        let _alone = if is_narrow { Some(way.lock().await) } else { None };
         let (pause, length) = match *link.borrow_and_update() {
             Link::Delayed(pause) => (pause, bytes.len()),
             Link::Dripping(pause) => (pause, 1),
+            Link::Narrow(bytes_a_second) => piece(bytes.len(), bytes_a_second),
             _ => (Duration::ZERO, bytes.len()),
         };
         let is_other = matches!(timeout(pause, link.changed()).await, Ok(Ok(())));
@@ -163,6 +196,12 @@ async fn hand_on(mut bytes: &[u8], to: &mut WriteHalf<'_>, link: &mut watch::Rec
         }
     }
     Ok(())
+}
+
+/// How much of some bytes goes through a narrow link next, and how long that takes.
+fn piece(bytes: usize, bytes_a_second: u64) -> (Duration, usize) {
+    let length = bytes.min(usize::try_from(bytes_a_second / PIECES_A_SECOND).unwrap_or(bytes).max(1));
+    (Duration::from_secs_f64(length as f64 / bytes_a_second.max(1) as f64), length)
 }
 
 async fn pass_blackhole(link: &mut watch::Receiver<Link>) {
@@ -294,6 +333,23 @@ mod tests {
         proxy.set(Link::Dripping(Duration::from_secs(3600)));
         client.write_all(&[b'x'; 10_000]).unwrap();
         assert_silent(&mut server);
+        proxy.heal();
+        assert_eq!(read(&mut server, 10_000).unwrap(), "x".repeat(10_000));
+    }
+
+    #[test]
+    fn a_narrow_link_is_shared_by_its_connections() {
+        let Line { proxy, listener, mut client, mut server } = Line::new();
+        proxy.set(Link::Narrow(10_000));
+        let (mut other_client, mut other_server) = connect(&proxy, &listener);
+        let start = Instant::now();
+        client.write_all(&[b'x'; 1_000]).unwrap();
+        other_client.write_all(&[b'y'; 1_000]).unwrap();
+        assert_eq!(read(&mut server, 1_000).unwrap(), "x".repeat(1_000));
+        assert_eq!(read(&mut other_server, 1_000).unwrap(), "y".repeat(1_000));
+        assert!(start.elapsed() >= Duration::from_millis(200), "both together are a fifth of a second");
+        proxy.set(Link::Narrow(1));
+        client.write_all(&[b'x'; 10_000]).unwrap();
         proxy.heal();
         assert_eq!(read(&mut server, 10_000).unwrap(), "x".repeat(10_000));
     }

@@ -95,6 +95,11 @@ impl Setup {
         self
     }
 
+    pub(crate) fn change_handlers(&mut self, sections: &str) {
+        self.handlers = format!("{sections}\n");
+        self.write_config();
+    }
+
     /// Tells workers through NATS.
     pub fn queue(mut self, url: &str) -> Self {
         self.queue = format!("[queue]\nurl = \"{url}\"\n");

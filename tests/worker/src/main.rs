@@ -9,8 +9,29 @@ use std::time::Duration;
 use hookfast::{Effects, Event, Failure, FailureKind, Handled, Handler, Handlers, values};
 use serde::Deserialize;
 
+/// Further handlers that do the same; `TEST_HANDLERS` says which of them this program has.
+const NAMES: [&str; 5] = ["actor", "slow", "poisoned", "ordered", "innocent"];
+
+/// The first takes every event, each of the others those of its own types.
+const SUBSCRIPTIONS: [&[&str]; 5] = [&["*/*"], &["*/slow.*"], &["*/poisoned.*"], &["*/ordered.*"], &["*/innocent.*"]];
+
 fn main() -> ExitCode {
-    hookfast::run(Handlers::new().with(Actor))
+    let wanted = std::env::var("TEST_HANDLERS").unwrap_or_default();
+    let has = |number: usize| wanted.split(',').any(|name| name == NAMES[number]);
+    let mut handlers = Handlers::new().with(Actor::<0>);
+    if has(1) {
+        handlers = handlers.with(Actor::<1>);
+    }
+    if has(2) {
+        handlers = handlers.with(Actor::<2>);
+    }
+    if has(3) {
+        handlers = handlers.with(Actor::<3>);
+    }
+    if has(4) {
+        handlers = handlers.with(Actor::<4>);
+    }
+    hookfast::run(handlers)
 }
 
 /// What an event says; everything but the id may be left out.
@@ -34,8 +55,16 @@ struct Act {
     sleep_ms: u64,
     /// How long it keeps the transaction of an effect open.
     sleep_in_effect_ms: u64,
+    /// How long it takes between two effects.
+    sleep_between_ms: u64,
     /// How long it takes after its effects.
     sleep_after_ms: u64,
+    /// It waits until there is a file `told` in the working folder.
+    until_told: bool,
+    /// How long the statement of its effect takes. On Postgres only.
+    statement_ms: u64,
+    /// It asks for the first column of a row without columns. On Postgres only.
+    no_columns: bool,
     /// How many attempts fail, before their effects.
     fail_times: u32,
     /// It fails until there is a file `fixed` in the working folder.
@@ -81,11 +110,15 @@ impl Drop for Running {
 const NOTE: &str = "INSERT INTO done (event, effect, ordering, place, attempt) \
      SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4";
 
-struct Actor;
+/// The same on a server that takes its time.
+const NOTE_SLOWLY: &str = "INSERT INTO done (event, effect, ordering, place, attempt) \
+     SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4 FROM pg_sleep($5)";
 
-impl Handler for Actor {
-    const NAME: &'static str = "actor";
-    const SUBSCRIBES: &'static [&'static str] = &["*/*"];
+struct Actor<const NUMBER: usize>;
+
+impl<const NUMBER: usize> Handler for Actor<NUMBER> {
+    const NAME: &'static str = NAMES[NUMBER];
+    const SUBSCRIBES: &'static [&'static str] = SUBSCRIPTIONS[NUMBER];
     const TABLES: &'static str = "CREATE TABLE IF NOT EXISTS done \
          (event TEXT NOT NULL, effect TEXT NOT NULL, ordering TEXT NOT NULL, place BIGINT NOT NULL, attempt BIGINT NOT NULL)";
     type Payload = Script;
@@ -97,6 +130,9 @@ impl Handler for Actor {
             return Err(Failure::retry(FailureKind::Internal, format!("{count} at once are too many")));
         }
         tokio::time::sleep(Duration::from_millis(act.sleep_ms)).await;
+        while act.until_told && !Path::new("told").exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         misbehave(act);
         if event.attempt <= act.fail_times || act.fail_until_fixed && !Path::new("fixed").exists() {
             return Err(match act.retry_after_ms {
@@ -110,14 +146,24 @@ impl Handler for Actor {
         let ordering = act.key.clone().unwrap_or_default();
         for number in 0..act.effects.unwrap_or(1) {
             let effect = format!("effect-{number}");
-            let values = values![id.as_str(), effect.as_str(), ordering.as_str(), event.attempt];
+            if number > 0 {
+                tokio::time::sleep(Duration::from_millis(act.sleep_between_ms)).await;
+            }
+            let mut values = values![id.as_str(), effect.as_str(), ordering.as_str(), event.attempt];
+            let note = if act.statement_ms > 0 { NOTE_SLOWLY } else { NOTE };
+            if act.statement_ms > 0 {
+                values.extend(values![act.statement_ms as f64 / 1000.0]);
+            }
             if act.write {
-                effects.write(&effect, NOTE, values).await?;
+                effects.write(&effect, note, values).await?;
                 continue;
             }
             effects
                 .once(&effect, async |tx| {
-                    tx.execute(NOTE, values).await?;
+                    tx.execute(note, values).await?;
+                    if act.no_columns {
+                        tx.fetch("SELECT FROM (VALUES (1)) AS row_without_columns", values![]).await?;
+                    }
                     if act.endless_in_effect {
                         spin();
                     }

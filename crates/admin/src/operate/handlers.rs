@@ -94,15 +94,14 @@ async fn ordering_key(
     key_of_body: &KeyOfBody,
     found: &Found,
 ) -> Result<Option<String>, StoreError> {
-    let in_source = |text: &str| format!("{}/{text}", found.source);
-    Ok(match ordering {
-        Ordering::None => None,
-        Ordering::PerAccount => found.account.as_deref().map(in_source),
-        Ordering::PerEventType => Some(in_source(&found.event_type)),
-        Ordering::Computed(_) => {
-            let event = store.event(found.event).await?;
-            // A handler that panics must not end the act. It meets the event again when it runs, and fails there.
-            event.and_then(|event| catch_unwind(AssertUnwindSafe(|| key_of_body(&event.body))).unwrap_or_default())
-        }
-    })
+    let body = match ordering {
+        Ordering::Computed(_) => store.event(found.event).await?.map(|event| event.body),
+        _ => None,
+    };
+    // A handler that panics must not end the act. It meets the event again when it runs, and fails there.
+    let computed = || match catch_unwind(AssertUnwindSafe(|| key_of_body(body.as_deref()?))) {
+        Ok(key) => key,
+        Err(_) => Some(Ordering::PANICKED.into()),
+    };
+    Ok(ordering.key_of(&found.source, found.account.as_deref(), &found.event_type, computed))
 }

@@ -26,10 +26,10 @@ impl World {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = Config {
-            url: format!("sqlite:{}", folder.path().join("test.db").display()).parse().unwrap(),
             parallel_batches: 1,
             worker_connections: 1,
             dispatch_grace: Duration::from_secs(60),
+            ..Config::new(format!("sqlite:{}", folder.path().join("test.db").display()).parse().unwrap())
         };
         Self { store: open(&config, Migrate::Run).await.unwrap(), _folder: folder }
     }

@@ -97,8 +97,8 @@ pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<C
     let handlers = handlers::read(document, &source_names, own_handlers);
     let for_development = document.for_development;
     let ((store, spool), mut queue) = (store?, queue?);
-    // A hint must not be given to somebody else while the job is still ours.
-    queue.ack_wait = work.lease * 2;
+    // While a job is ours, its hint is renewed with the lease. Later another worker should have it.
+    queue.ack_wait = work.lease;
     Some(Config {
         ingest_listen,
         ingest,
@@ -241,6 +241,8 @@ fn read_work(mut section: Section<'_>) -> hookfast_processor::Config {
         sweep_every: section.value("sweep_every", parse::duration, default.sweep_every),
         dispatch_again_after: section.value("dispatch_again_after", parse::duration, default.dispatch_again_after),
         crash_limit: section.value("crash_limit", limit, default.crash_limit),
+        interruption_limit: section.value("interruption_limit", limit, default.interruption_limit),
+        body_memory: section.value("body_memory", parse::size, default.body_memory),
         shutdown_timeout: section.value("shutdown_timeout", parse::duration, default.shutdown_timeout),
     };
     section.finish();

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_stripe::{Stripe, sign};
-use hookfast_webhook::{Arrival, RequestId, Secret, Secrets, SourceName, verify};
+use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
@@ -48,6 +48,10 @@ impl Record for FakeStore {
         }
         self.batches.lock().expect("no test panics while it holds the lock").push(keys);
         Ok(vec![Recorded::New; events.len()])
+    }
+
+    async fn first_of(&self, _: &str, _: &str) -> Result<Option<EventId>, StoreError> {
+        Ok(None)
     }
 
     fn parallel_records(&self) -> usize {

@@ -3,17 +3,25 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use hookfast_store::{Record, SpoolConfig, Spooled};
+use hookfast_store::{NotTaken, Record, SpoolConfig, Spooled};
 use hookfast_webhook::EventId;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::drain::Drainer;
+use crate::drain::{Drainer, Patience};
 use crate::record::BatchLimits;
 use crate::record::tests::event;
 
 const AFTER: Duration = Duration::from_millis(50);
+
+/// An event that is set aside is tried again soon.
+const PATIENCE: Patience = Patience {
+    batch: Duration::from_secs(5),
+    alone: Duration::from_secs(15),
+    bytes_a_second: 1024,
+    again: [Duration::from_millis(5), Duration::from_millis(10)],
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
@@ -23,6 +31,10 @@ enum Mood {
     Silent,
     /// It takes nothing of what is in the spool but these.
     Refusing(EventId),
+    /// This event is too much for it, unless it comes alone and the store has at least this time.
+    Overwhelmed(EventId, Duration),
+    /// It answers, and everything is too much for it.
+    Stuck,
 }
 
 struct MoodyStore {
@@ -69,9 +81,14 @@ impl Record for MoodyStore {
                 std::future::pending::<()>().await;
             }
             Mood::Refusing(_) => return Err(StoreError::Rejected("refused".into())),
-            Mood::Well => self.note(events.iter().map(|routed| routed.event.id()), "directly"),
+            Mood::Stuck => return Err(away()),
+            Mood::Well | Mood::Overwhelmed(..) => self.note(events.iter().map(|routed| routed.event.id()), "directly"),
         }
         Ok(vec![Recorded::New; events.len()])
+    }
+
+    async fn first_of(&self, _: &str, _: &str) -> Result<Option<EventId>, StoreError> {
+        Ok(None)
     }
 
     fn parallel_records(&self) -> usize {
@@ -85,15 +102,27 @@ impl Record for MoodyStore {
 
 #[async_trait]
 impl Behind for MoodyStore {
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
         match self.mood() {
-            Mood::Away | Mood::Silent => return Err(away()),
+            Mood::Away | Mood::Silent => return Err(away().into()),
             Mood::Refusing(id) if events.iter().any(|event| event.id() == id) => {
-                return Err(StoreError::Rejected("refused".into()));
+                return Err(NotTaken::Refused("refused".into()));
             }
-            Mood::Well | Mood::Refusing(_) => self.note(events.iter().map(Spooled::id), "from the spool"),
+            Mood::Overwhelmed(id, needs)
+                if events.iter().any(|event| event.id() == id) && (events.len() > 1 || within < needs) =>
+            {
+                return Err(NotTaken::TooMuch("too slow".into()));
+            }
+            Mood::Stuck => return Err(NotTaken::TooMuch("too slow".into())),
+            Mood::Well | Mood::Refusing(_) | Mood::Overwhelmed(..) => {
+                self.note(events.iter().map(Spooled::id), "from the spool");
+            }
         }
         Ok(vec![Recorded::New; events.len()])
+    }
+
+    async fn takes_events(&self) -> Result<(), StoreError> {
+        if matches!(self.mood(), Mood::Away | Mood::Silent | Mood::Stuck) { Err(away()) } else { Ok(()) }
     }
 
     async fn reach(&self) -> Result<(), StoreError> {
@@ -136,7 +165,8 @@ impl Rig {
 
     fn drain(&self) -> JoinHandle<()> {
         let limits = BatchLimits { events: 4, bytes: 1_000_000 };
-        tokio::spawn(Drainer::new(Arc::clone(&self.spooling), None, limits, self.last_call.clone()).run())
+        let drainer = Drainer::new(Arc::clone(&self.spooling), None, limits, self.last_call.clone());
+        tokio::spawn(drainer.with_patience(PATIENCE).run())
     }
 
     async fn wait_until_direct(&self) {
@@ -260,6 +290,80 @@ async fn an_event_that_the_store_refuses_stays_and_the_others_pass_it_by() {
     assert_eq!(recorded, [ids[0], ids[1], ids[3], ids[4]]);
     let status = rig.spooling.spool.status().await.expect("it can be read");
     assert_eq!((status.events, status.refused), (1, 1));
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_much_for_a_batch_gets_more_time_alone_and_keeps_its_place() {
+    let rig = Rig::new(Mood::Away).await;
+    let mut ids = Vec::new();
+    for number in 0..20 {
+        ids.push(rig.spool(&format!("evt_{number}")).await);
+    }
+    rig.store.set(Mood::Overwhelmed(ids[2], PATIENCE.alone));
+    let _drainer = rig.drain();
+    rig.wait_until_direct().await;
+    let recorded: Vec<_> = rig.store.recorded().into_iter().map(|(id, _)| id).collect();
+    assert_eq!((recorded, rig.left().await), (ids, 0));
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_much_even_alone_is_set_aside_and_tried_again() {
+    let rig = Rig::new(Mood::Away).await;
+    let mut ids = Vec::new();
+    for number in 0..20 {
+        ids.push(rig.spool(&format!("evt_{number}")).await);
+    }
+    rig.store.set(Mood::Overwhelmed(ids[2], Duration::MAX));
+    let _drainer = rig.drain();
+    rig.wait_until_direct().await;
+    let mut recorded: Vec<_> = rig.store.recorded().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(recorded, [&ids[..2], &ids[3..]].concat(), "the order of the others holds");
+    let status = rig.spooling.spool.status().await.expect("it can be read");
+    assert_eq!((status.events, status.refused), (1, 1));
+    let (_, aside) =
+        Spool::look(&rig.folder.path().join("spool.db"), 10).await.expect("it is there").expect("it is there");
+    assert_eq!((aside[0].id, aside[0].reason.as_str()), (ids[2], "too slow"));
+
+    rig.store.set(Mood::Well);
+    while rig.left().await > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    recorded = rig.store.recorded().into_iter().map(|(id, _)| id).collect();
+    assert_eq!((recorded.last(), recorded.len()), (Some(&ids[2]), 20));
+    assert_eq!(rig.spooling.spool.status().await.expect("it can be read").refused, 0);
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_is_away_and_nothing_is_set_aside() {
+    let rig = Rig::new(Mood::Away).await;
+    for number in 0..5 {
+        rig.spool(&format!("evt_{number}")).await;
+    }
+    rig.store.set(Mood::Stuck);
+    let _drainer = rig.drain();
+    while !rig.spooling.is_away() || rig.store.asked() < 50 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let status = rig.spooling.spool.status().await.expect("it can be read");
+    assert_eq!((status.events, status.refused), (5, 0));
+}
+
+#[tokio::test]
+async fn a_full_spool_is_drained_past_an_event_that_the_store_refuses() {
+    let rig = Rig::with_folder(Mood::Away, 1 << 20, tempfile::tempdir().expect("a temporary folder")).await;
+    let mut ids = Vec::new();
+    loop {
+        let (id, recorded) = rig.record(&format!("evt_{}", ids.len())).await;
+        match recorded {
+            Ok(_) => ids.push(id),
+            Err(_) => break,
+        }
+    }
+    rig.store.set(Mood::Refusing(ids[0]));
+    let _drainer = rig.drain();
+    rig.wait_until_direct().await;
+    let recorded: Vec<_> = rig.store.recorded().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(recorded, ids[1..]);
 }
 
 #[tokio::test]

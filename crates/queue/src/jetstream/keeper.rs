@@ -1,8 +1,7 @@
-//! Makes the stream and its consumers, at the start and whenever they are gone: a server may come back empty after a power
-//! cut, and anybody may remove a stream.
+//! Makes the streams and their consumers, at the start and whenever they are gone: a server may come back empty after a power
+//! cut, and anybody may remove a stream. Removes the streams of handlers that are not served.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use async_nats::jetstream::consumer::{self, AckPolicy};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{self, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
+use futures_util::StreamExt;
 use hookfast_webhook::{HandlerName, Priority};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::link::Link;
 use super::names::Names;
+use super::publish::LastSequences;
 use super::{Handlers, REQUEST_PATIENCE, is_connected};
 use crate::{Config, QueueError};
 
@@ -29,12 +30,13 @@ pub(super) struct Keeper {
     pub(super) names: Arc<Names>,
     pub(super) config: Config,
     pub(super) handlers: Handlers,
-    /// The highest number that the stream gave to a message of ours.
-    pub(super) last_sequence: Arc<AtomicU64>,
+    pub(super) last_sequences: LastSequences,
     pub(super) emptied: Arc<Notify>,
-    /// When the stream we know was made: another time means another stream.
-    pub(super) stream_created: Option<OffsetDateTime>,
+    /// When the streams we know were made: another time means another stream.
+    pub(super) streams_created: HashMap<String, OffsetDateTime>,
     pub(super) consumers_created: HashMap<String, OffsetDateTime>,
+    /// The handlers for which the streams of all others were removed.
+    pub(super) tidied_for: Option<BTreeSet<HandlerName>>,
 }
 
 impl Keeper {
@@ -69,12 +71,16 @@ impl Keeper {
         }
     }
 
-    /// Sees to it that stream and consumers are there, as they should be.
+    /// Sees to it that streams and consumers are there, as they should be.
     async fn keep(&mut self) -> Result<(), QueueError> {
-        self.keep_stream().await?;
         let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.tidied_for.as_ref() != Some(&handlers) {
+            self.remove_others(&handlers).await?;
+            self.tidied_for = Some(handlers.clone());
+        }
         let mut repaired = false;
         for handler in &handlers {
+            self.keep_stream(handler).await?;
             for priority in Priority::ALL {
                 repaired |= self.keep_consumer(priority, handler).await?;
             }
@@ -83,33 +89,67 @@ impl Keeper {
         Ok(())
     }
 
-    async fn keep_stream(&mut self) -> Result<(), QueueError> {
+    /// Removes the streams of handlers that are not served: the store has their jobs, and hints that no worker takes would
+    /// stay for ever. A process that does serve one makes its stream anew.
+    async fn remove_others(&mut self, served: &BTreeSet<HandlerName>) -> Result<(), QueueError> {
+        let mut names = self.context.stream_names();
+        while let Some(name) = names.next().await {
+            let name = name.map_err(|error| self.link.unreachable(format!("its streams cannot be listed: {error}")))?;
+            if self.is_left_over(&name, served).await {
+                tracing::info!(stream = name, "hints of a handler that is paused or not configured are removed");
+                self.streams_created.remove(&name);
+                self.last_sequences.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                let removed = self.context.delete_stream(&name).await;
+                removed.map_err(|error| self.link.unreachable(format!("{name} cannot be removed: {error}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a stream is ours and of no use. The subjects tell, because the name of another deployment's stream may begin
+    /// as ours do.
+    async fn is_left_over(&self, stream: &str, served: &BTreeSet<HandlerName>) -> bool {
+        if stream == self.names.former_stream() {
+            return true;
+        }
+        let Some(handler) = stream.strip_prefix(&self.names.all_streams()) else { return false };
+        if served.contains(handler) {
+            return false;
+        }
+        let found = self.context.get_stream(stream).await;
+        found.is_ok_and(|found| found.cached_info().config.subjects == [self.names.all_jobs(handler)])
+    }
+
+    async fn keep_stream(&mut self, handler: &HandlerName) -> Result<(), QueueError> {
+        let name = self.names.stream(handler);
         // Before asking, or what is published meanwhile would look lost.
-        let last_sequence = self.last_sequence.load(Ordering::Relaxed);
-        let info = self.stream().await?;
-        let known = self.stream_created.replace(info.created);
+        let last_sequence = self.last_sequence(&name);
+        let info = self.stream(handler).await?;
+        let known = self.streams_created.insert(name.clone(), info.created);
         let was_replaced = known.is_some_and(|created| created != info.created);
         let is_unused = known.is_none() && info.state.last_sequence == 0;
         let lost_messages = info.state.last_sequence < last_sequence;
         if was_replaced || is_unused || lost_messages {
-            tracing::info!(
-                stream = self.names.stream(),
-                "the stream is new or lost messages: all jobs should be dispatched"
-            );
-            self.last_sequence.store(info.state.last_sequence, Ordering::Relaxed);
+            tracing::info!(stream = name, "the stream is new or lost messages: its jobs are dispatched again");
+            self.last_sequences.lock().unwrap_or_else(PoisonError::into_inner).insert(name, info.state.last_sequence);
             self.emptied.notify_one();
         }
         Ok(())
     }
 
+    fn last_sequence(&self, stream: &str) -> u64 {
+        let known = self.last_sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(stream).copied().unwrap_or_default()
+    }
+
     /// The stream as it is on the server, made or changed if it has to be.
-    async fn stream(&self) -> Result<Info, QueueError> {
-        match self.context.get_stream(self.names.stream()).await {
-            Ok(stream) => self.fitting(stream.cached_info().clone()).await,
+    async fn stream(&self, handler: &HandlerName) -> Result<Info, QueueError> {
+        match self.context.get_stream(self.names.stream(handler)).await {
+            Ok(stream) => self.fitting(handler, stream.cached_info().clone()).await,
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                    let made = self.context.create_stream(self.wanted_stream()).await;
-                    made.map(|stream| stream.cached_info().clone()).map_err(|error| self.not_made(&error))
+                    let made = self.context.create_stream(self.wanted_stream(handler)).await;
+                    made.map(|stream| stream.cached_info().clone()).map_err(|error| self.not_made(handler, &error))
                 }
                 _ => Err(self.link.unreachable(format!("JetStream does not answer ({error}); is it enabled there?"))),
             },
@@ -117,8 +157,8 @@ impl Keeper {
     }
 
     /// The stream, with our settings if it had others.
-    async fn fitting(&self, found: Info) -> Result<Info, QueueError> {
-        let wanted = self.wanted_stream();
+    async fn fitting(&self, handler: &HandlerName, found: Info) -> Result<Info, QueueError> {
+        let wanted = self.wanted_stream(handler);
         // The server adds settings of its own, and those stay.
         let changed = stream::Config {
             subjects: wanted.subjects,
@@ -134,14 +174,14 @@ impl Keeper {
         if changed == found.config {
             return Ok(found);
         }
-        self.context.update_stream(&changed).await.map_err(|error| self.not_made(&error))
+        self.context.update_stream(&changed).await.map_err(|error| self.not_made(handler, &error))
     }
 
-    fn wanted_stream(&self) -> stream::Config {
+    fn wanted_stream(&self, handler: &HandlerName) -> stream::Config {
         stream::Config {
-            name: self.names.stream().to_owned(),
+            name: self.names.stream(handler),
             description: Some("Hints of Hookfast that jobs are ready. The jobs are in its database.".into()),
-            subjects: vec![self.names.all_jobs()],
+            subjects: vec![self.names.all_jobs(handler.as_str())],
             retention: RetentionPolicy::WorkQueue,
             storage: StorageType::File,
             discard: DiscardPolicy::New,
@@ -154,10 +194,10 @@ impl Keeper {
     }
 
     /// What the server refuses, it will refuse again; all else may be over soon.
-    fn not_made(&self, error: &CreateStreamError) -> QueueError {
+    fn not_made(&self, handler: &HandlerName, error: &CreateStreamError) -> QueueError {
         match error.kind() {
             CreateStreamErrorKind::JetStream(refusal) if refusal.code() < 503 => {
-                QueueError::OtherStream { stream: self.names.stream().to_owned(), problem: refusal.to_string() }
+                QueueError::OtherStream { stream: self.names.stream(handler), problem: refusal.to_string() }
             }
             _ => self.link.unreachable(error.to_string()),
         }
@@ -165,7 +205,7 @@ impl Keeper {
 
     /// Whether the consumer was not there before, as far as we know.
     async fn keep_consumer(&mut self, priority: Priority, handler: &HandlerName) -> Result<bool, QueueError> {
-        let name = self.names.consumer(priority, handler);
+        let (stream, name) = (self.names.stream(handler), self.names.consumer(priority));
         let wanted = consumer::pull::Config {
             durable_name: Some(name.clone()),
             filter_subject: self.names.jobs(priority, handler),
@@ -175,9 +215,9 @@ impl Keeper {
             max_ack_pending: i64::from(self.config.max_ack_pending),
             ..Default::default()
         };
-        let made = self.context.create_consumer_on_stream(wanted, self.names.stream()).await;
-        let consumer = made.map_err(|error| self.link.unreachable(format!("no consumer {name}: {error}")))?;
-        let created = consumer.cached_info().created;
-        Ok(self.consumers_created.insert(name, created) != Some(created))
+        let made = self.context.create_consumer_on_stream(wanted, &stream).await;
+        let no_consumer = |error| self.link.unreachable(format!("no consumer {name} of {stream}: {error}"));
+        let created = made.map_err(no_consumer)?.cached_info().created;
+        Ok(self.consumers_created.insert(format!("{stream} {name}"), created) != Some(created))
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct JetStreamQueue {
     keeper: AbortOnDropHandle<()>,
 }
 
-/// The handlers that need consumers.
+/// The handlers that are served.
 type Handlers = Arc<Mutex<BTreeSet<HandlerName>>>;
 
 impl JetStreamQueue {
@@ -84,7 +84,7 @@ impl JetStreamQueue {
             .build(client.clone());
         let names = Arc::new(Names::new(&config.prefix));
         let handlers: Handlers = Arc::new(Mutex::new(handlers.into_iter().collect()));
-        let publisher = Publisher::new(context.clone(), Arc::clone(&names), Arc::clone(&link));
+        let publisher = Publisher::new(context.clone(), Arc::clone(&names), Arc::clone(&link), Arc::clone(&handlers));
         let emptied = Arc::new(Notify::new());
         let mut keeper = Keeper {
             context: context.clone(),
@@ -92,10 +92,11 @@ impl JetStreamQueue {
             names: Arc::clone(&names),
             config: config.clone(),
             handlers: Arc::clone(&handlers),
-            last_sequence: publisher.last_sequence(),
+            last_sequences: publisher.last_sequences(),
             emptied: Arc::clone(&emptied),
-            stream_created: None,
+            streams_created: HashMap::new(),
             consumers_created: HashMap::new(),
+            tidied_for: None,
         };
         keeper.begin().await?;
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run()));
@@ -118,14 +119,20 @@ impl JetStreamQueue {
     }
 
     async fn waiting_in(&self, priority: Priority, handler: &HandlerName) -> Option<u64> {
-        let name = self.names.consumer(priority, handler);
-        let found = self.context.get_consumer_from_stream(name, self.names.stream()).await;
+        let name = self.names.consumer(priority);
+        let found = self.context.get_consumer_from_stream(name, self.names.stream(handler)).await;
         found.ok().map(|consumer: PullConsumer| consumer.cached_info().num_pending)
     }
 }
 
 #[async_trait]
 impl Queue for JetStreamQueue {
+    async fn serve(&self, handlers: &[HandlerName]) {
+        *self.handlers.lock().unwrap_or_else(PoisonError::into_inner) = handlers.iter().cloned().collect();
+        self.lanes.lock().await.retain(|handler, _| handlers.contains(handler));
+        self.link.look();
+    }
+
     async fn dispatch(&self, hints: &[Hint]) -> Dispatched {
         self.publisher.dispatch(hints).await
     }
@@ -152,7 +159,7 @@ impl Queue for JetStreamQueue {
         Some(waiting)
     }
 
-    fn room(&self) -> usize {
+    fn room(&self, _: &HandlerName) -> usize {
         // What does not fit is refused by the server, which alone knows what others have sent.
         if self.link.is_up() { usize::MAX } else { 0 }
     }

@@ -3,44 +3,54 @@
 use hookfast_webhook::{EventId, HandlerName, Priority};
 use uuid::Uuid;
 
-/// The names under one prefix.
+/// The names under one prefix. Each handler has a stream of its own, so that the backlog of one takes no room from another.
 pub(super) struct Names {
     prefix: String,
-    stream: String,
 }
 
 impl Names {
     pub(super) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), stream: format!("{prefix}-jobs") }
+        Self { prefix: prefix.to_owned() }
     }
 
-    pub(super) fn stream(&self) -> &str {
-        &self.stream
+    /// The stream of a handler.
+    pub(super) fn stream(&self, handler: &HandlerName) -> String {
+        format!("{}{handler}", self.all_streams())
     }
 
-    /// The subjects of all jobs.
-    pub(super) fn all_jobs(&self) -> String {
-        format!("{}.jobs.>", self.prefix)
+    /// What the names of all streams begin with.
+    pub(super) fn all_streams(&self) -> String {
+        format!("{}-hints-", self.prefix)
+    }
+
+    /// The one stream for all handlers that earlier versions had.
+    pub(super) fn former_stream(&self) -> String {
+        format!("{}-jobs", self.prefix)
+    }
+
+    /// The subjects of a handler's jobs.
+    pub(super) fn all_jobs(&self, handler: &str) -> String {
+        format!("{}.hints.{handler}.>", self.prefix)
     }
 
     /// The subject of one job.
     pub(super) fn job(&self, priority: Priority, handler: &HandlerName, event: EventId) -> String {
-        format!("{}.jobs.{}.{handler}.{event}", self.prefix, priority.as_str())
+        format!("{}.hints.{handler}.{}.{event}", self.prefix, priority.as_str())
     }
 
     /// The subjects of a handler's jobs of one priority.
     pub(super) fn jobs(&self, priority: Priority, handler: &HandlerName) -> String {
-        format!("{}.jobs.{}.{handler}.*", self.prefix, priority.as_str())
+        format!("{}.hints.{handler}.{}.*", self.prefix, priority.as_str())
     }
 
     /// The consumer of those.
-    pub(super) fn consumer(&self, priority: Priority, handler: &HandlerName) -> String {
-        format!("{}-{handler}", priority.as_str())
+    pub(super) fn consumer(&self, priority: Priority) -> String {
+        priority.as_str().to_owned()
     }
 
     /// Where messages of that consumer are asked for.
     pub(super) fn next(&self, priority: Priority, handler: &HandlerName) -> String {
-        format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream, self.consumer(priority, handler))
+        format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream(handler), self.consumer(priority))
     }
 }
 
@@ -60,8 +70,8 @@ mod tests {
     fn a_subject_tells_which_job_it_is_for() {
         let (names, handler, id) = (Names::new("hookfast"), HandlerName::new("ledger").unwrap(), EventId::new());
         let subject = names.job(Priority::High, &handler, id);
-        assert_eq!(subject, format!("hookfast.jobs.high.ledger.{id}"));
+        assert_eq!(subject, format!("hookfast.hints.ledger.high.{id}"));
         assert_eq!(event(&subject), Some(id));
-        assert_eq!(event("hookfast.jobs.high.ledger.rubbish"), None);
+        assert_eq!(event("hookfast.hints.ledger.high.rubbish"), None);
     }
 }

@@ -1,18 +1,19 @@
 //! Sends hints.
 
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use bytes::Bytes;
+use hookfast_webhook::HandlerName;
 use tokio::time::timeout;
 
-use super::is_connected;
 use super::link::Link;
 use super::names::Names;
+use super::{Handlers, is_connected};
 use crate::{Dispatched, Hint, QueueError};
 
 /// How long dispatching may take. What is late counts as not queued, though it may well have arrived.
@@ -25,25 +26,30 @@ pub(super) struct Publisher {
     context: Context,
     names: Arc<Names>,
     link: Arc<Link>,
-    /// The highest number that the stream gave to a message of ours.
-    last_sequence: Arc<AtomicU64>,
-    /// Why the stream took nothing the last time.
+    /// Whom hints are sent to.
+    served: Handlers,
+    last_sequences: LastSequences,
+    /// Why the server took nothing the last time. That one handler's stream is full is no reason.
     refusal: Mutex<Option<String>>,
 }
+
+/// The highest number that each stream gave to a message of ours.
+pub(super) type LastSequences = Arc<Mutex<HashMap<String, u64>>>;
 
 /// Why a message was not taken.
 enum Untaken {
     WaitingAlready,
+    Full,
     Refused(String),
 }
 
 impl Publisher {
-    pub(super) fn new(context: Context, names: Arc<Names>, link: Arc<Link>) -> Self {
-        Self { context, names, link, last_sequence: Arc::default(), refusal: Mutex::default() }
+    pub(super) fn new(context: Context, names: Arc<Names>, link: Arc<Link>, served: Handlers) -> Self {
+        Self { context, names, link, served, last_sequences: Arc::default(), refusal: Mutex::default() }
     }
 
-    pub(super) fn last_sequence(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.last_sequence)
+    pub(super) fn last_sequences(&self) -> LastSequences {
+        Arc::clone(&self.last_sequences)
     }
 
     pub(super) fn check(&self) -> Result<(), QueueError> {
@@ -52,10 +58,12 @@ impl Publisher {
     }
 
     pub(super) async fn dispatch(&self, hints: &[Hint]) -> Dispatched {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hints: Vec<_> = hints.iter().filter(|hint| served.contains(&hint.handler)).collect();
         let mut dispatched = Dispatched::default();
         // Without a connection the client would wait for the next one.
         if self.link.is_up() && is_connected(&self.context.client()) {
-            let sent = timeout(DISPATCH_PATIENCE, self.send_all(hints, &mut dispatched)).await;
+            let sent = timeout(DISPATCH_PATIENCE, self.send_all(&hints, &mut dispatched)).await;
             if sent.is_err() {
                 self.link.look();
             }
@@ -64,11 +72,14 @@ impl Publisher {
         dispatched
     }
 
-    /// Sends in parts, and no further part when something was refused: what does not fit now waits in the store.
-    async fn send_all(&self, hints: &[Hint], dispatched: &mut Dispatched) {
+    /// Sends in parts. What does not fit now waits in the store: no more is sent to a stream that is full, and no further
+    /// part when something was refused.
+    async fn send_all(&self, hints: &[&Hint], dispatched: &mut Dispatched) {
+        let mut full = HashSet::new();
         for part in hints.chunks(SENT_AT_ONCE) {
-            let refusal = match self.send(part).await {
-                Ok(answers) => self.read(answers, dispatched).await,
+            let part: Vec<_> = part.iter().copied().filter(|hint| !full.contains(&hint.handler)).collect();
+            let refusal = match self.send(&part).await {
+                Ok(answers) => self.read(&part, answers, dispatched, &mut full).await,
                 Err(error) => Some(error.to_string()),
             };
             let is_refused = refusal.is_some();
@@ -79,7 +90,7 @@ impl Publisher {
         }
     }
 
-    async fn send(&self, hints: &[Hint]) -> Result<Vec<PublishAckFuture>, PublishError> {
+    async fn send(&self, hints: &[&Hint]) -> Result<Vec<PublishAckFuture>, PublishError> {
         let mut answers = Vec::with_capacity(hints.len());
         for hint in hints {
             let subject = self.names.job(hint.priority, &hint.handler, hint.event);
@@ -89,17 +100,31 @@ impl Publisher {
     }
 
     /// Counts the answers; says why something was refused, if so.
-    async fn read(&self, answers: Vec<PublishAckFuture>, dispatched: &mut Dispatched) -> Option<String> {
+    async fn read(
+        &self,
+        hints: &[&Hint],
+        answers: Vec<PublishAckFuture>,
+        dispatched: &mut Dispatched,
+        full: &mut HashSet<HandlerName>,
+    ) -> Option<String> {
         let mut refusal = None;
-        for answer in answers {
+        let mut sequences: HashMap<String, u64> = HashMap::new();
+        for (hint, answer) in hints.iter().zip(answers) {
             match answer.await.map_err(|error| self.untaken(&error)) {
                 Ok(taken) => {
-                    self.last_sequence.fetch_max(taken.sequence, Ordering::Relaxed);
+                    let highest = sequences.entry(taken.stream).or_default();
+                    *highest = taken.sequence.max(*highest);
                     dispatched.queued += 1;
                 }
                 Err(Untaken::WaitingAlready) => dispatched.waiting_already += 1,
+                Err(Untaken::Full) => drop(full.insert(hint.handler.clone())),
                 Err(Untaken::Refused(problem)) => refusal = Some(problem),
             }
+        }
+        let mut highest = self.last_sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        for (stream, sequence) in sequences {
+            let known = highest.entry(stream).or_default();
+            *known = sequence.max(*known);
         }
         refusal
     }
@@ -107,9 +132,13 @@ impl Publisher {
     fn untaken(&self, error: &PublishError) -> Untaken {
         let said = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
         if let Some(said) = said.filter(|said| said.error_code() == ErrorCode::STREAM_STORE_FAILED) {
-            // One code for both: the subject has its message already, or the stream is full.
+            // One code for all: the subject has its message already, the stream is full, or the disk is.
             let text = said.to_string();
-            return if text.contains("per subject") { Untaken::WaitingAlready } else { Untaken::Refused(text) };
+            return match text.as_str() {
+                text if text.contains("per subject") => Untaken::WaitingAlready,
+                text if text.contains("maximum messages") => Untaken::Full,
+                _ => Untaken::Refused(text),
+            };
         }
         if error.kind() == PublishErrorKind::StreamNotFound {
             self.link.look();

@@ -1,8 +1,10 @@
 //! Connections for the transactions of effects. sqlx's pool asks each connection for a sign of life when it comes back, which
 //! is a fifth round trip for every effect; these show what they are worth when they are used.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hookfast_webhook::HandlerName;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -11,12 +13,33 @@ use tokio::time::timeout;
 use super::BATCH_TIMEOUT;
 use super::writes::{self, Prepared};
 
-/// Connections that nobody uses, and places for those that somebody does.
+/// Idle connections, and places for those in use. A quarter of the places is kept for handlers that use none: one handler
+/// with slow statements cannot take them all.
 #[derive(Debug)]
 pub(crate) struct Connections {
     options: PgConnectOptions,
     idle: Mutex<Vec<Link>>,
     places: Arc<Semaphore>,
+    reserve: Arc<Semaphore>,
+    /// How many places each handler has, or waits for.
+    used: Mutex<HashMap<HandlerName, usize>>,
+}
+
+/// The reserve is this part of all places.
+const RESERVED_PART: usize = 4;
+
+/// A place for a connection in use.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    handler: HandlerName,
+    home: Arc<Connections>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.home.release(&self.handler);
+    }
 }
 
 /// A connection, and what was prepared on it.
@@ -32,32 +55,72 @@ pub(crate) struct OpenTransaction {
     /// None once it has ended.
     link: Option<Link>,
     home: Arc<Connections>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 impl Connections {
     pub(super) fn new(options: PgConnectOptions, connections: u32) -> Arc<Self> {
-        let places = usize::try_from(connections).unwrap_or(Semaphore::MAX_PERMITS);
-        Arc::new(Self { options, idle: Mutex::default(), places: Arc::new(Semaphore::new(places)) })
+        let all = usize::try_from(connections).unwrap_or(Semaphore::MAX_PERMITS);
+        let reserve = (all / RESERVED_PART).clamp(1, all);
+        Arc::new(Self {
+            options,
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new((all - reserve).max(1))),
+            reserve: Arc::new(Semaphore::new(reserve)),
+            used: Mutex::default(),
+        })
     }
 
-    pub(super) async fn begin(self: &Arc<Self>) -> Result<OpenTransaction, Error> {
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| Error::PoolClosed)?;
+    /// Waits for a place: for as long as the handler's other statements take, which is up to the handler.
+    pub(super) async fn place(self: &Arc<Self>, handler: &HandlerName) -> Result<Place, Error> {
+        let is_first = self.count(handler);
+        let mut waiting = Waiting { home: self, handler: Some(handler) };
+        let permit = match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(permit) => Ok(permit),
+            Err(_) if is_first => tokio::select! {
+                permit = Arc::clone(&self.reserve).acquire_owned() => permit,
+                permit = Arc::clone(&self.places).acquire_owned() => permit,
+            },
+            Err(_) => Arc::clone(&self.places).acquire_owned().await,
+        };
+        let permit = permit.map_err(|_| Error::PoolClosed)?;
+        waiting.handler = None;
+        Ok(Place { _permit: permit, handler: handler.clone(), home: Arc::clone(self) })
+    }
+
+    /// Opens a transaction with a text that begins with BEGIN.
+    pub(super) async fn begin(self: &Arc<Self>, place: Place, text: &'static str) -> Result<OpenTransaction, Error> {
         let idle = self.idle().pop();
         let mut link = match idle {
             Some(link) => link,
             None => Link { connection: self.options.connect().await?, prepared: Prepared::default() },
         };
-        sqlx::query("BEGIN").execute(&mut link.connection).await?;
+        sqlx::raw_sql(text).execute(&mut link.connection).await?;
         Ok(OpenTransaction { link: Some(link), home: Arc::clone(self), place: Some(place) })
     }
 
     /// Waits for those that are under way, and ends all.
     pub(super) async fn close(&self) {
         self.places.close();
+        self.reserve.close();
         let idle = std::mem::take(&mut *self.idle());
         for link in idle {
             let _ = timeout(BATCH_TIMEOUT, link.connection.close()).await;
+        }
+    }
+
+    /// Counts a place of the handler, and says whether it is its only one.
+    fn count(&self, handler: &HandlerName) -> bool {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = used.entry(handler.clone()).or_default();
+        *count += 1;
+        *count == 1
+    }
+
+    fn release(&self, handler: &HandlerName) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = used.get_mut(handler) {
+            *count = count.saturating_sub(1);
         }
     }
 
@@ -68,6 +131,20 @@ impl Connections {
     fn take_back(&self, link: Link) {
         if !self.places.is_closed() {
             self.idle().push(link);
+        }
+    }
+}
+
+/// Counts as a place until there is one; a wait that is given up counts no more.
+struct Waiting<'a> {
+    home: &'a Connections,
+    handler: Option<&'a HandlerName>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(handler) = self.handler {
+            self.home.release(handler);
         }
     }
 }

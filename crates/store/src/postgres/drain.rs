@@ -3,12 +3,15 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Error};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Recorded, Spooled};
+use super::{BATCH_TIMEOUT, judge, say};
+use crate::{NotTaken, Recorded, Spooled, StoreError};
 
 /// In one order, as whoever records does, or they would wait for each other.
 const TAKE_KEYS: &str = "
@@ -49,22 +52,85 @@ WHERE NOT EXISTS (SELECT FROM resends AS noted
                       = (incoming.source, incoming.dedupe_key, incoming.request_id))
 ";
 
+/// The time limits of this transaction alone. While a long statement is on its way over a slow link, the server counts the
+/// session as idle, so that limit must give way, too.
+const ALLOW: &str =
+    "SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)";
+
 /// Records a batch. An event whose key is there with the event's own id is there as a whole: it was one transaction. And a
 /// resend that is noted already is not noted again.
 pub(super) async fn record(
     connection: &mut PgConnection,
     events: &[Spooled],
     grace: Duration,
+    within: Duration,
 ) -> Result<Vec<Recorded>, Error> {
     let mut transaction = connection.begin().await?;
-    let all: Vec<_> = events.iter().collect();
-    let fresh = ids(TAKE_KEYS, &mut transaction, &all).await?;
-    let (new, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|event| fresh.contains(&event.id));
-    let known = ids(WHOSE_KEYS, &mut transaction, &others).await?;
-    let resent: Vec<_> = others.into_iter().filter(|event| !known.contains(&event.id)).collect();
-    insert(&mut transaction, &new, grace).await?;
-    note_resends(&mut transaction, &resent).await?;
+    if within > BATCH_TIMEOUT {
+        let milliseconds = within.as_millis().to_string();
+        sqlx::query(ALLOW).bind(milliseconds).execute(&mut *transaction).await?;
+    }
+    let recorded = record_in(&mut transaction, events, grace).await?;
     transaction.commit().await?;
+    Ok(recorded)
+}
+
+/// Records a small event and undoes that.
+pub(super) async fn try_out(connection: &mut PgConnection, grace: Duration) -> Result<(), Error> {
+    let now = OffsetDateTime::now_utc();
+    let event = Spooled {
+        id: Uuid::now_v7(),
+        source: "hookfast".into(),
+        dedupe_key: Uuid::now_v7().to_string(),
+        event_type: "hookfast.try_out".into(),
+        account: None,
+        occurred_at: None,
+        received_at: now,
+        proof: "none".into(),
+        request_id: Uuid::now_v7(),
+        remote_address: "127.0.0.1".into(),
+        method: "POST".into(),
+        url: "/".into(),
+        headers: Vec::new(),
+        object_id: None,
+        body: Bytes::new(),
+        jobs: Vec::new(),
+    };
+    let mut transaction = connection.begin().await?;
+    record_in(&mut transaction, &[event], grace).await?;
+    transaction.rollback().await
+}
+
+pub(super) fn too_slow(within: Duration) -> NotTaken {
+    NotTaken::TooMuch(format!("no answer within {} s", within.as_secs()))
+}
+
+/// What draining can do about an error.
+pub(super) fn not_taken(error: &Error) -> NotTaken {
+    let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    // Cancelled, which a time limit does; the limit for idle sessions; out of memory; internal errors, such as a value that
+    // is too long for Postgres' own buffers.
+    if matches!(code.as_ref(), "57014" | "25P03" | "53200") || code.starts_with("XX") {
+        return NotTaken::TooMuch(say(error));
+    }
+    match judge(error) {
+        StoreError::Rejected(problem) => NotTaken::Refused(problem),
+        other => NotTaken::Away(other),
+    }
+}
+
+async fn record_in(
+    transaction: &mut PgConnection,
+    events: &[Spooled],
+    grace: Duration,
+) -> Result<Vec<Recorded>, Error> {
+    let all: Vec<_> = events.iter().collect();
+    let fresh = ids(TAKE_KEYS, transaction, &all).await?;
+    let (new, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|event| fresh.contains(&event.id));
+    let known = ids(WHOSE_KEYS, transaction, &others).await?;
+    let resent: Vec<_> = others.into_iter().filter(|event| !known.contains(&event.id)).collect();
+    insert(transaction, &new, grace).await?;
+    note_resends(transaction, &resent).await?;
     let came_again: HashSet<_> = resent.iter().map(|event| event.id).collect();
     let verdict = |event: &Spooled| match came_again.contains(&event.id) {
         true => Recorded::Duplicate,

@@ -9,10 +9,10 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connections::{Connections, OpenTransaction};
+use super::connections::{Connections, OpenTransaction, Place};
 use super::{BATCH_TIMEOUT, judge, too_slow};
 use crate::effect::Mark;
-use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
+use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError, is_too_slow};
 
 /// Holds the job, if it is still the worker's, until the transaction ends; and writes the marker. A new one of an effect in
 /// this database says done already: nobody sees that before the commit, and the commit need not write it then.
@@ -29,13 +29,19 @@ RETURNING id, is_done, result, runs
 ";
 
 pub(super) async fn begin(connections: &Arc<Connections>, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
-    let begun = timeout(BATCH_TIMEOUT, try_begin(connections, effect)).await.map_err(|_| too_slow())?;
+    let place = connections.place(&effect.job.handler).await.map_err(|error| judge(&error))?;
+    let begun =
+        timeout(BATCH_TIMEOUT, try_begin(connections, place, effect)).await.map_err(|_| too_slow(BATCH_TIMEOUT))?;
     begun.map_err(|error| judge(&error))?.ok_or(EffectError::LostLease)
 }
 
-async fn try_begin(connections: &Arc<Connections>, effect: &EffectKey<'_>) -> Result<Option<BegunEffect>, Error> {
+async fn try_begin(
+    connections: &Arc<Connections>,
+    place: Place,
+    effect: &EffectKey<'_>,
+) -> Result<Option<BegunEffect>, Error> {
     let is_own = effect.kind == EffectKind::Own;
-    let mut transaction = connections.begin().await?;
+    let mut transaction = connections.begin(place, "BEGIN").await?;
     let marker = sqlx::query(BEGIN)
         .bind(effect.job.event.0)
         .bind(effect.job.handler.as_str())
@@ -75,8 +81,12 @@ pub(crate) async fn is_newest(
 }
 
 pub(crate) async fn commit(transaction: OpenTransaction, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
-    let committed = timeout(BATCH_TIMEOUT, try_commit(transaction, mark)).await.map_err(|_| too_slow())?;
-    Ok(committed.map_err(|error| judge(&error))?)
+    let committed = timeout(BATCH_TIMEOUT, try_commit(transaction, mark)).await.map_err(|_| too_slow(BATCH_TIMEOUT))?;
+    // What a commit takes long for are the handler's own deferred constraints.
+    Ok(committed.map_err(|error| match is_too_slow(&error) {
+        true => StoreError::Rejected(error.to_string()),
+        false => judge(&error),
+    })?)
 }
 
 /// Needs no token: the transaction has held the job since it began.

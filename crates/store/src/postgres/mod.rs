@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_webhook::{EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::EventId;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tokio::time::timeout;
@@ -32,21 +33,31 @@ use connections::Connections;
 use crate::lent::Lent;
 use crate::operate::SOURCES;
 use crate::{
-    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, Effect, EffectError, EffectKey,
-    EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, QUESTION_MAX, Record, Recorded,
-    Routed, Settled, Settlement, Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
-    Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
+    EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, NotTaken,
+    Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError,
+    StoredEvent, Sweep, Swept, Token, Which, Work, Written, is_too_slow,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
 /// committer from a server that is gone without a word.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long counting jobs may take.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A link on which a body comes slower than this is as good as none.
+const LEAST_BYTES_PER_SECOND: usize = 256 * 1024;
+
 pub(crate) struct PostgresStore {
     /// For recording and for operators.
     pool: PgPool,
-    /// For workers and sweepers.
+    /// For claims and sweepers.
     workers: PgPool,
+    /// For renewals and outcomes: a slow claim must not keep a lease from being renewed.
+    leases: PgPool,
+    /// For what may take long: large bodies and counting. Without a time limit on the server.
+    bodies: PgPool,
     /// For the transactions of effects.
     effects: Arc<Connections>,
     parallel_batches: usize,
@@ -61,6 +72,12 @@ impl Record for PostgresStore {
         on(&self.pool, async |connection| record::record(self, connection, events).await).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = $1 AND dedupe_key = $2";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.pool).await;
+        Ok(first.map_err(|error| judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         self.parallel_batches
     }
@@ -73,8 +90,16 @@ impl Record for PostgresStore {
 
 #[async_trait]
 impl Behind for PostgresStore {
-    async fn record_spooled(&self, events: &[Spooled]) -> Result<Vec<Recorded>, StoreError> {
-        on(&self.pool, async |connection| drain::record(connection, events, self.dispatch_grace).await).await
+    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
+        let mut lent = Lent::new(self.pool.acquire().await.map_err(|error| judge(&error))?);
+        let record = drain::record(lent.connection(), events, self.dispatch_grace, within);
+        let recorded = timeout(within, record).await.map_err(|_| drain::too_slow(within))?;
+        lent.give_back();
+        recorded.map_err(|error| drain::not_taken(&error))
+    }
+
+    async fn takes_events(&self) -> Result<(), StoreError> {
+        on(&self.pool, async |connection| drain::try_out(connection, self.dispatch_grace).await).await
     }
 
     async fn reach(&self) -> Result<(), StoreError> {
@@ -88,28 +113,37 @@ impl Work for PostgresStore {
         on(&self.workers, async |connection| work::claim(connection, claim).await).await
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
-        on(&self.workers, async |connection| work::settle(connection, settlements).await).await
+    async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        let patience = BATCH_TIMEOUT + Duration::from_secs((size_bytes / LEAST_BYTES_PER_SECOND) as u64);
+        within(patience, &self.bodies, async |connection| work::body(connection, event).await).await
     }
 
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
-        on(&self.workers, async |connection| work::renew(connection, jobs, lease).await).await
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        on(&self.leases, async |connection| work::settle(connection, settlements).await).await
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {
+        on(&self.leases, async |connection| work::renew(connection, jobs, lease).await).await
     }
 
     async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError> {
-        on(&self.workers, async |connection| work::hand_back(connection, jobs).await).await
+        on(&self.leases, async |connection| work::hand_back(connection, jobs).await).await
+    }
+
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError> {
+        on(&self.leases, async |connection| work::pardon(connection, runs).await).await
     }
 
     async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
         on(&self.workers, async |connection| sweep::sweep(connection, sweep).await).await
     }
 
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
-        on(&self.workers, async |connection| sweep::look_again(connection, handlers, limit).await).await
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
+        on(&self.workers, async |connection| sweep::due_jobs(connection, due).await).await
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
-        on(&self.pool, async |connection| sweep::backlog(connection).await).await
+        within(COUNT_TIMEOUT, &self.bodies, async |connection| sweep::backlog(connection).await).await
     }
 
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
@@ -204,7 +238,13 @@ impl Operate for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn close(&self) {
-        tokio::join!(self.pool.close(), self.workers.close(), self.effects.close());
+        tokio::join!(
+            self.pool.close(),
+            self.workers.close(),
+            self.leases.close(),
+            self.bodies.close(),
+            self.effects.close()
+        );
     }
 }
 
@@ -213,8 +253,16 @@ async fn on<T>(
     pool: &PgPool,
     verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
 ) -> Result<T, StoreError> {
+    within(BATCH_TIMEOUT, pool, verb).await
+}
+
+async fn within<T>(
+    patience: Duration,
+    pool: &PgPool,
+    verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, StoreError> {
     let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
-    let done = timeout(BATCH_TIMEOUT, verb(lent.connection())).await.map_err(|_| too_slow())?;
+    let done = timeout(patience, verb(lent.connection())).await.map_err(|_| too_slow(patience))?;
     lent.give_back();
     done.map_err(|error| judge(&error))
 }
@@ -234,24 +282,30 @@ async fn ask<T>(
         Ok(answer)
     };
     // The database ends it by itself; this is for a server that is gone without a word.
-    let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow())?;
+    let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow(at_most))?;
     lent.give_back();
-    answer.map_err(|error: sqlx::Error| match error.as_database_error().and_then(|error| error.code()).as_deref() {
-        Some(CANCELED) => AskError::TooBroad(at_most),
-        _ => judge(&error).into(),
+    answer.map_err(|error: sqlx::Error| match is_too_slow(&error) {
+        true => AskError::TooBroad(at_most),
+        false => judge(&error).into(),
     })
 }
 
-/// Postgres' code for a statement that took longer than it may.
-const CANCELED: &str = "57014";
+fn too_slow(patience: Duration) -> StoreError {
+    StoreError::Unavailable(format!("no answer within {} s", patience.as_secs()))
+}
 
-fn too_slow() -> StoreError {
-    StoreError::Unavailable(format!("no answer within {} s", BATCH_TIMEOUT.as_secs()))
+/// An error in words for people: without the line of the server's own source, which the driver adds.
+fn say(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::PoolTimedOut => "no connection could be made, or was free, in time".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// The first two characters of a code are its class.
 fn judge(error: &sqlx::Error) -> StoreError {
-    let problem = error.to_string();
+    let problem = say(error);
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref().map(|code| &code[..2.min(code.len())]) {
         // Data exception, constraint violation, raised by a trigger, limit exceeded: it is about these rows.

@@ -3,24 +3,33 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::time::timeout;
 
 use super::connections::Connections;
-use super::{BATCH_TIMEOUT, PostgresStore};
+use super::{BATCH_TIMEOUT, PostgresStore, say};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, announce, compare};
-use crate::{Config, Migrate, OpenError, is_outage};
+use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
+use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
-/// Connections for claims, outcomes and sweeps: each is one statement for many jobs.
+/// Connections for claims and sweeps: each is one statement for many jobs.
 const WORKER_CONNECTIONS: u32 = 4;
+
+/// Connections for renewals and outcomes.
+const LEASE_CONNECTIONS: u32 = 2;
+
+/// Connections for large bodies and for counting.
+const BODY_CONNECTIONS: u32 = 2;
 
 /// Connections for everything that is not recording.
 const OTHER_CONNECTIONS: u32 = 2;
+
+/// How long a run waits for another's body to arrive before its own is asked for.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
     pub(crate) async fn open(options: PgConnectOptions, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
@@ -29,21 +38,31 @@ impl PostgresStore {
         if migrate == Migrate::Run {
             // On a connection of its own, because a migration may take longer than any batch.
             let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
-            let applied: Vec<_> = sqlx::query_as(APPLIED).fetch_all(&mut connection).await.unwrap_or_default();
+            let applied = applied(&mut connection, &database).await?;
+            check_applied(&MIGRATIONS, &applied, &database)?;
             announce(&MIGRATIONS, &applied, &database);
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
-            MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(|error| other(error.to_string()))?;
+            let run = tolerant(&MIGRATIONS).run_direct(None, &mut connection, false).await;
+            run.map_err(|error| other(not_migrated(&error)))?;
         }
         let options = with_settings(options);
+        // Not through a pool, which tries again and hides what the network said.
+        let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
+        in_time(check_settings(&mut connection)).await.map_err(unreachable)??;
+        let applied = applied(&mut connection, &database);
+        let applied = timeout(BATCH_TIMEOUT, applied).await.map_err(|_| unreachable(sqlx::Error::PoolTimedOut))??;
+        compare(&MIGRATIONS, &applied, &database)?;
+        let _ = in_time(connection.close()).await;
         let parallel_batches = u32::try_from(config.parallel_batches).unwrap_or(u32::MAX);
         let pool = pool(parallel_batches.saturating_add(OTHER_CONNECTIONS), Duration::from_secs(2));
-        let pool = pool.connect_with(options.clone()).await.map_err(unreachable)?;
-        in_time(check_settings(&pool)).await.map_err(unreachable)??;
-        in_time(check_tables(&pool, &database)).await.map_err(unreachable)??;
+        let pool = pool.connect_lazy_with(options.clone());
         Ok(Self {
             pool,
             // So that no handler can take a connection from recording. They are made when they are needed.
             workers: self::pool(WORKER_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
+            leases: self::pool(LEASE_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
+            bodies: self::pool(BODY_CONNECTIONS, BODY_PATIENCE)
+                .connect_lazy_with(options.clone().options([("statement_timeout", "0")])),
             effects: Connections::new(options, config.worker_connections),
             parallel_batches: config.parallel_batches,
             dispatch_grace: config.dispatch_grace,
@@ -54,9 +73,9 @@ impl PostgresStore {
 
 /// Waiting helps when a server is not there, and not when there is no such user or database.
 fn unreachable(database: &str, error: &sqlx::Error) -> OpenError {
-    let (database, problem) = (database.to_owned(), error.to_string());
+    let (database, problem) = (database.to_owned(), say(error));
     let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
-    if ["28", "3D"].iter().any(|class| code.starts_with(class)) {
+    if ["28", "3D", "42501"].iter().any(|class| code.starts_with(class)) {
         return OpenError::Refused { database, problem };
     }
     OpenError::Unreachable { database, problem }
@@ -81,6 +100,11 @@ fn with_settings(options: PgConnectOptions) -> PgConnectOptions {
             ("synchronous_commit", if is_off(Protection::Sync) { "off" } else { "on" }),
             ("statement_timeout", "4s"),
             ("idle_in_transaction_session_timeout", "10s"),
+            // The driver has no keepalive of its own. The server's keeps a silent connection alive in the tables of a firewall
+            // between the two.
+            ("tcp_keepalives_idle", "30"),
+            ("tcp_keepalives_interval", "10"),
+            ("tcp_keepalives_count", "3"),
             // Statements wait for each other's rows and then go on with what has become of them.
             ("default_transaction_isolation", "read committed"),
             // Values that stand in a text are quoted accordingly.
@@ -109,7 +133,7 @@ fn pool(connections: u32, patience: Duration) -> PgPoolOptions {
 }
 
 /// Reads back what durability rests on.
-async fn check_settings(pool: &PgPool) -> Result<Result<(), OpenError>, sqlx::Error> {
+async fn check_settings(connection: &mut PgConnection) -> Result<Result<(), OpenError>, sqlx::Error> {
     const REMEDY: &str = "Set it to `on` in postgresql.conf and reload.";
     let needed = [
         ("fsync", "without it a power cut destroys the database"),
@@ -117,7 +141,7 @@ async fn check_settings(pool: &PgPool) -> Result<Result<(), OpenError>, sqlx::Er
         ("synchronous_commit", "without it a crash loses acknowledged events"),
     ];
     for (setting, why) in needed {
-        let row = sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(pool).await?;
+        let row = sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(&mut *connection).await?;
         let value: String = row.try_get(0)?;
         // `remote_apply` and the like promise more than `on`.
         if matches!(value.as_str(), "off" | "local") && !is_off(Protection::Sync) {
@@ -127,11 +151,51 @@ async fn check_settings(pool: &PgPool) -> Result<Result<(), OpenError>, sqlx::Er
     Ok(Ok(()))
 }
 
-async fn check_tables(pool: &PgPool, database: &str) -> Result<Result<(), OpenError>, sqlx::Error> {
-    let applied = match sqlx::query_as(APPLIED).fetch_all(pool).await {
-        Err(error) if is_outage(&error) => return Err(error),
-        // Where there is no such table yet, no migration was run.
-        applied => applied.unwrap_or_default(),
-    };
-    Ok(compare(&MIGRATIONS, &applied, database))
+/// The migrations that the database has had.
+async fn applied(connection: &mut PgConnection, database: &str) -> Result<Vec<Applied>, OpenError> {
+    const TABLES: &str = "
+        SELECT to_regclass('_sqlx_migrations') IS NOT NULL,
+               (SELECT min(nspname::text) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+                WHERE relname = '_sqlx_migrations' AND relkind = 'r'),
+               to_regclass('events') IS NOT NULL";
+    let unreachable = |error: sqlx::Error| unreachable(database, &error);
+    let other = |problem: String| Err(OpenError::OtherTables { database: database.into(), problem });
+    let row = sqlx::query(TABLES).fetch_one(&mut *connection).await.map_err(unreachable)?;
+    let column = |error: sqlx::Error| unreachable(error);
+    let are_there: bool = row.try_get(0).map_err(column)?;
+    if are_there {
+        return sqlx::query_as(APPLIED).fetch_all(connection).await.map_err(|error| not_readable(database, &error));
+    }
+    if let Some(schema) = row.try_get::<Option<String>, _>(1).map_err(column)? {
+        return other(format!(
+            "its migrations are in the schema `{schema}`, which this role may not use, or which is not in its search_path"
+        ));
+    }
+    if row.try_get(2).map_err(column)? {
+        return other(
+            "it is another program's database, with a table `events` and without hookfast's migrations. Give hookfast a \
+             database or a schema of its own"
+                .into(),
+        );
+    }
+    Ok(Vec::new())
+}
+
+fn not_readable(database: &str, error: &sqlx::Error) -> OpenError {
+    match unreachable(database, error) {
+        OpenError::Refused { database, problem } => {
+            let problem =
+                format!("{problem}. Grant this role the rights on all tables of hookfast, or use their owner");
+            OpenError::Refused { database, problem }
+        }
+        other => other,
+    }
+}
+
+fn not_migrated(error: &MigrateError) -> String {
+    match error {
+        MigrateError::Execute(error) => say(error),
+        MigrateError::ExecuteMigration(error, version) => format!("migration {version} failed: {}", say(error)),
+        other => other.to_string(),
+    }
 }

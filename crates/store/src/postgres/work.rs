@@ -3,13 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hookfast_webhook::EventId;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Error, Row};
 use uuid::Uuid;
 
-use crate::job::{handler, priority};
-use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Settlement, StoredHeaders, Token};
+use crate::job::{LOST_LEASE, handler, priority};
+use crate::{
+    Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
+    Token,
+};
 
 /// A claim, with `$order` for what else must be so before it is a job's turn.
 ///
@@ -27,9 +31,10 @@ WITH claimed AS (
     WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending' AND crashes < $6",
             $order,
             "
-    RETURNING event_id, attempts, crashes, priority
+    RETURNING event_id, attempts, crashes, interruptions, priority
 )
-SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, url, headers, body
+SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, url, headers,
+    octet_length(body) AS size_bytes, CASE WHEN octet_length(body) <= $7 THEN body END AS body
 FROM claimed JOIN events ON events.id = claimed.event_id
 ORDER BY claimed.event_id
 "
@@ -40,16 +45,18 @@ ORDER BY claimed.event_id
 const CLAIM: &str = claim!("");
 
 /// Only the first unfinished job of a key, and only if none of that key is running: an event with a smaller id may become
-/// visible late. Two questions, because each has its index, and a key may have a long backlog.
+/// visible late. Each question has its index: a key may have a long backlog and many dead letters.
 const CLAIM_IN_ORDER: &str = claim!(
     "
         AND (jobs.ordering_key IS NULL
             OR NOT EXISTS (
                     SELECT FROM jobs AS earlier
                     WHERE earlier.handler = jobs.handler AND earlier.ordering_key = jobs.ordering_key
-                        AND earlier.event_id < jobs.event_id
-                        AND earlier.state IN ('pending', 'processing', 'failed', 'dead_letter')
-                        AND (earlier.state <> 'dead_letter' OR $7))
+                        AND earlier.event_id < jobs.event_id AND earlier.finished_at IS NULL)
+                AND NOT ($8 AND EXISTS (
+                    SELECT FROM jobs AS dead
+                    WHERE dead.handler = jobs.handler AND dead.ordering_key = jobs.ordering_key
+                        AND dead.event_id < jobs.event_id AND dead.state = 'dead_letter'))
                 AND NOT EXISTS (
                     SELECT FROM jobs AS held
                     WHERE held.handler = jobs.handler AND held.ordering_key = jobs.ordering_key
@@ -69,7 +76,8 @@ pub(super) async fn claim(connection: &mut PgConnection, claim: &Claim<'_>) -> R
         .bind(token.0)
         .bind(claim.worker)
         .bind(claim.lease.as_secs_f64())
-        .bind(claim.crashes_below.map_or(i32::MAX, |crashes| i32::try_from(crashes).unwrap_or(i32::MAX)));
+        .bind(claim.crashes_below.map_or(i32::MAX, |crashes| i32::try_from(crashes).unwrap_or(i32::MAX)))
+        .bind(i32::try_from(Claimed::BODY_BYTES).unwrap_or(i32::MAX));
     let rows = match claim.ordering {
         None => query.fetch_all(connection).await?,
         Some(dead_letters) => {
@@ -90,6 +98,7 @@ fn claimed(row: &PgRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, Erro
         token,
         attempt: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
+        interruptions: row.try_get::<i32, _>("interruptions")?.unsigned_abs(),
         priority: priority(row.try_get("priority")?),
         event: ClaimedEvent {
             source: row.try_get("source")?,
@@ -101,9 +110,15 @@ fn claimed(row: &PgRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, Erro
             received_at: row.try_get("received_at")?,
             url: row.try_get("url")?,
             headers: StoredHeaders(row.try_get("headers")?),
-            body: row.try_get::<Vec<u8>, _>("body")?.into(),
+            size_bytes: usize::try_from(row.try_get::<i32, _>("size_bytes")?).unwrap_or_default(),
+            body: row.try_get::<Option<Vec<u8>>, _>("body")?.map(Bytes::from),
         },
     })
+}
+
+pub(super) async fn body(connection: &mut PgConnection, event: EventId) -> Result<Option<Bytes>, Error> {
+    let row = sqlx::query("SELECT body FROM events WHERE id = $1").bind(event.0).fetch_optional(connection).await?;
+    row.map(|row| row.try_get::<Vec<u8>, _>(0).map(Bytes::from)).transpose()
 }
 
 /// `settled` carries what the history needs, because a join of two lists that Postgres knows nothing about can be slow.
@@ -112,12 +127,14 @@ WITH settled AS (
     UPDATE jobs SET state = run.state, reason = run.failure, token = NULL, worker = NULL, claimed_at = NULL,
         attempts = CASE WHEN run.counts THEN jobs.attempts ELSE jobs.attempts - 1 END,
         crashes = CASE WHEN run.counts THEN 0 ELSE jobs.crashes END,
+        interruptions = CASE WHEN run.counts THEN 0 WHEN run.is_spoilt THEN jobs.interruptions + 1
+                             ELSE jobs.interruptions END,
         due_at = coalesce(clock_timestamp() + make_interval(secs => run.retry_in), jobs.due_at),
         finished_at = CASE WHEN run.state <> 'failed' THEN clock_timestamp() END
     FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::float8[],
-                $9::int[], $10::timestamptz[], $11::bigint[], $12::text[])
+                $9::int[], $10::timestamptz[], $11::bigint[], $12::text[], $13::boolean[])
         AS run (event_id, handler, token, state, failure, message, counts, retry_in,
-                number, started_at, duration_us, worker)
+                number, started_at, duration_us, worker, is_spoilt)
     WHERE jobs.event_id = run.event_id AND jobs.handler = run.handler AND jobs.token = run.token
         AND jobs.state = 'processing'
     RETURNING run.*, jobs.ordering_key
@@ -129,7 +146,8 @@ SELECT settled.event_id, settled.handler, next.event_id AS next_event_id, next.p
 FROM settled LEFT JOIN LATERAL (
     SELECT behind.event_id, behind.priority FROM jobs AS behind
     WHERE behind.handler = settled.handler AND behind.ordering_key = settled.ordering_key
-        AND behind.event_id > settled.event_id AND behind.state = 'pending' AND settled.state <> 'failed'
+        AND behind.event_id > settled.event_id AND behind.finished_at IS NULL AND behind.state = 'pending'
+        AND settled.state <> 'failed'
     ORDER BY behind.event_id LIMIT 1
 ) AS next ON true
 ";
@@ -148,6 +166,7 @@ pub(super) async fn settle(connection: &mut PgConnection, settlements: &[Settlem
         .bind(column(settlements, |run| run.started_at))
         .bind(column(settlements, |run| i64::try_from(run.duration.as_micros()).unwrap_or(i64::MAX)))
         .bind(column(settlements, |run| &*run.worker))
+        .bind(column(settlements, |run| run.outcome.is_spoilt()))
         .fetch_all(connection)
         .await?;
 
@@ -172,8 +191,8 @@ pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec
     rows.iter().map(value).collect()
 }
 
-/// A job that one of the run's own effects holds at this moment is passed over: the sweeper passes it over, too, and the
-/// next renewal comes in time.
+/// A job that one of the run's own effects holds at this moment is passed over, and the caller is told: the sweeper passes
+/// it over, too, for as long as the effect holds it.
 const RENEW: &str = "
 WITH held AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[]) AS held (event_id, handler, token)
@@ -186,19 +205,20 @@ WITH held AS (
     FROM mine
     WHERE jobs.event_id = mine.event_id AND jobs.handler = mine.handler
 )
-SELECT event_id, handler FROM held
-WHERE NOT EXISTS (
+SELECT event_id, handler, EXISTS (
     SELECT FROM jobs
     WHERE jobs.event_id = held.event_id AND jobs.handler = held.handler AND jobs.token = held.token
         AND jobs.state = 'processing'
-)
+) AS is_mine
+FROM held
+WHERE NOT EXISTS (SELECT FROM mine WHERE mine.event_id = held.event_id AND mine.handler = held.handler)
 ";
 
 pub(super) async fn renew(
     connection: &mut PgConnection,
     jobs: &[(JobId, Token)],
     lease: Duration,
-) -> Result<Vec<JobId>, Error> {
+) -> Result<Renewed, Error> {
     let rows = sqlx::query(RENEW)
         .bind(column(jobs, |(job, _)| job.event.0))
         .bind(column(jobs, |(job, _)| job.handler.as_str()))
@@ -206,7 +226,45 @@ pub(super) async fn renew(
         .bind(lease.as_secs_f64())
         .fetch_all(connection)
         .await?;
-    rows.iter().map(job).collect()
+    let mut renewed = Renewed::default();
+    for row in &rows {
+        let list = if row.try_get("is_mine")? { &mut renewed.passed_over } else { &mut renewed.lost };
+        list.push(job(row)?);
+    }
+    Ok(renewed)
+}
+
+/// The attempt is found by its worker and number. If another worker runs the job by now, only the counts change, and its own
+/// attempt stays: an operator's replay may have begun to count anew.
+const PARDON: &str = "
+WITH pardoned AS (
+    UPDATE attempts SET failure = 'interrupted', message = $5
+    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[]) AS run (event_id, handler, number, worker)
+    WHERE attempts.event_id = run.event_id AND attempts.handler = run.handler AND attempts.number = run.number
+        AND attempts.worker = run.worker AND attempts.failure = 'crash'
+    RETURNING attempts.event_id, attempts.handler
+)
+UPDATE jobs SET crashes = greatest(crashes - 1, 0),
+    attempts = greatest(attempts - 1, CASE WHEN state = 'processing' THEN 1 ELSE 0 END),
+    state = CASE WHEN state = 'dead_letter' THEN 'pending' ELSE state END,
+    due_at = CASE WHEN state = 'dead_letter' THEN clock_timestamp() ELSE due_at END,
+    reason = CASE WHEN state = 'dead_letter' THEN NULL ELSE reason END,
+    finished_at = CASE WHEN state = 'dead_letter' THEN NULL ELSE finished_at END
+FROM pardoned
+WHERE jobs.event_id = pardoned.event_id AND jobs.handler = pardoned.handler
+    AND (finished_at IS NULL OR state = 'dead_letter' AND reason = 'crash')
+";
+
+pub(super) async fn pardon(connection: &mut PgConnection, runs: &[LostRun]) -> Result<(), Error> {
+    sqlx::query(PARDON)
+        .bind(column(runs, |run| run.job.event.0))
+        .bind(column(runs, |run| run.job.handler.as_str()))
+        .bind(column(runs, |run| i32::try_from(run.attempt).unwrap_or(i32::MAX)))
+        .bind(column(runs, |run| &*run.worker))
+        .bind(LOST_LEASE)
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 pub(super) fn job(row: &PgRow) -> Result<JobId, Error> {

@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Error, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connections::Connections;
+use super::connections::{Connections, Place};
+use super::judge;
 use super::work::column;
-use super::{BATCH_TIMEOUT, judge, too_slow};
 use crate::effect::Marker;
 use crate::{EffectWrite, StoreError, Value, Written, is_outage};
 
@@ -45,11 +46,24 @@ pub(super) async fn write(connections: &Arc<Connections>, writes: &[EffectWrite]
     if writes.iter().flat_map(|write| &write.values).any(has_nul) {
         return Err(StoreError::Rejected("a text with a NUL character".into()));
     }
-    timeout(BATCH_TIMEOUT, try_write(connections, writes)).await.map_err(|_| too_slow())?
+    let Some(first) = writes.first() else { return Ok(Vec::new()) };
+    let place = connections.place(&first.job.handler).await.map_err(|error| judge(&error))?;
+    let too_slow = |_| StoreError::Rejected(format!("they take longer than {SHARED_TIMEOUT:?} together"));
+    timeout(SHARED_TIMEOUT, try_write(connections, place, writes)).await.map_err(too_slow)?
 }
 
-async fn try_write(connections: &Arc<Connections>, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError> {
-    let mut transaction = connections.begin().await.map_err(|error| judge(&error))?;
+/// How long a shared commit may take: one slow statement holds up the others no longer than this. Then each is done alone.
+const SHARED_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same for each of its statements.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '1s'";
+
+async fn try_write(
+    connections: &Arc<Connections>,
+    place: Place,
+    writes: &[EffectWrite],
+) -> Result<Vec<Written>, StoreError> {
+    let mut transaction = connections.begin(place, BEGIN).await.map_err(|error| judge(&error))?;
     let mut markers = mark(transaction.connection(), writes).await.map_err(|error| judged(&error))?;
     let written = writes.iter().map(|write| Marker::written(markers.remove(&name(write))));
     let written: Vec<_> = written.collect::<Result<_, _>>()?;

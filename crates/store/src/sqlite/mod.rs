@@ -4,6 +4,7 @@ mod act;
 pub(crate) mod effects;
 mod events;
 mod find;
+mod lock;
 mod moment;
 mod open;
 mod operate;
@@ -20,10 +21,11 @@ mod writes;
 use std::fmt::Display;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use hookfast_webhook::{EventId, HandlerName};
+use bytes::Bytes;
+use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
@@ -39,14 +41,26 @@ use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
 use crate::operate::SOURCES;
 use crate::{
-    AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, Effect, EffectError, EffectKey,
-    EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, Moment, Operate, Record, Recorded, Routed, Settled,
-    Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
+    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, Operate, Record, Recorded,
+    Renewed, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
+    Written,
 };
+
+/// For this long, what was recorded proves that more can be.
+const PROVES_FOR: Duration = Duration::from_secs(1);
+
+/// How long a question whether the store can be written to waits for those that write.
+const CHECK_WITHIN: Duration = Duration::from_millis(700);
+
+/// How long closing tries to empty the WAL.
+const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct SqliteStore {
     /// The connection on which events are recorded, until the store is closed.
     recorder: Mutex<Option<Recorder>>,
+    /// When something was recorded last.
+    recorded: Mutex<Option<Instant>>,
     /// The one connection on which everything else is written.
     writer: SqlitePool,
     /// Whoever writes on one of the two holds this: SQLite would make the other one wait, too, but only by trying again.
@@ -58,6 +72,8 @@ pub(crate) struct SqliteStore {
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
     broken: Arc<OnceLock<String>>,
     dispatch_grace: Duration,
+    /// Held by the gateway of this file.
+    lock: Option<File>,
     /// For flushing it. It must be closed last: with it, the process gives up all its locks on the database, those of the
     /// connections included, and another process could take the WAL for its own.
     _file: Arc<File>,
@@ -69,6 +85,12 @@ impl Record for SqliteStore {
         self.record_with(|recorder| recorder.record(events, self.dispatch_grace)).await
     }
 
+    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
+        let of_key = "SELECT event_id FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
+        let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.readers).await;
+        Ok(first.map_err(|error| self.judge(&error))?.map(EventId))
+    }
+
     fn parallel_records(&self) -> usize {
         1
     }
@@ -76,7 +98,7 @@ impl Record for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.refuse_if_broken()?;
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.readers).await.map_err(|error| self.judge(&error))?;
-        Ok(())
+        self.check_writing().await
     }
 }
 
@@ -90,7 +112,11 @@ impl Work for SqliteStore {
         self.write(async |writer| work::settle(writer, settlements).await).await
     }
 
-    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Vec<JobId>, StoreError> {
+    async fn body(&self, event: EventId, _: usize) -> Result<Option<Bytes>, StoreError> {
+        work::body(&self.readers, event).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {
         self.write(async |writer| work::renew(writer, jobs, lease).await).await
     }
 
@@ -98,12 +124,20 @@ impl Work for SqliteStore {
         self.write(async |writer| work::hand_back(writer, jobs).await).await
     }
 
-    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
-        self.write(async |writer| sweep::sweep(writer, sweep).await).await
+    async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError> {
+        self.write(async |writer| work::pardon(writer, runs).await).await
     }
 
-    async fn look_again(&self, handlers: &[HandlerName], limit: u32) -> Result<u64, StoreError> {
-        self.write(async |writer| sweep::look_again(writer, handlers, limit).await).await
+    async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
+        let due = sweep::with_due_jobs(&self.readers, sweep).await.map_err(|error| self.judge(&error))?;
+        if due.is_empty() {
+            return Ok(Swept::default());
+        }
+        self.write(async |writer| sweep::sweep(writer, &due, sweep).await).await
+    }
+
+    async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
+        sweep::due_jobs(&self.readers, due).await.map_err(|error| self.judge(&error))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
@@ -203,11 +237,14 @@ impl Store for SqliteStore {
     async fn close(&self) {
         // Waits for what is under way; whoever comes later finds the store closed.
         let alone = self.alone.lock().await;
-        let _ = self.broken.set("the store is closed".into());
+        let is_whole = self.broken.set("the store is closed".into()).is_ok();
+        self.checkpoints.abort();
+        if self.lock.is_some() && is_whole {
+            self.empty_the_wal();
+        }
         drop(self.recorder().take());
         drop(alone);
         self.writer.close().await;
-        self.checkpoints.abort();
         self.readers.close().await;
     }
 }
@@ -231,7 +268,48 @@ impl SqliteStore {
         self.refuse_if_broken()?;
         let mut recorder = self.recorder();
         let recorder = recorder.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
-        waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.judge(&error))
+        let done = waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.judge(&error))?;
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Ok(done)
+    }
+
+    /// Fails if nothing can be written, as while another process holds the write lock. What was recorded a moment ago is proof
+    /// enough, so this takes no time from recording.
+    async fn check_writing(&self) -> Result<(), StoreError> {
+        let recorded = *self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.is_some_and(|recorded| recorded.elapsed() < PROVES_FOR) {
+            return Ok(());
+        }
+        let _alone = timeout(CHECK_WITHIN, self.alone.lock()).await.map_err(too_long)?;
+        self.refuse_if_broken()?;
+        let recorder = self.recorder();
+        let recorder = recorder.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        waiting_for_the_disk(|| recorder.try_out(CHECK_WITHIN)).map_err(|error| self.judge(&error))
+    }
+
+    /// Moves everything from the WAL into the database file, so that the file alone is complete. Nothing writes any more, and
+    /// what still reads or moves pages soon ends.
+    fn empty_the_wal(&self) {
+        let recorder = self.recorder();
+        let Some(recorder) = recorder.as_ref() else { return };
+        let until = Instant::now() + EMPTY_WITHIN;
+        let emptied = waiting_for_the_disk(|| {
+            loop {
+                match recorder.empty_the_wal() {
+                    Ok(false) if Instant::now() < until => std::thread::sleep(EMPTY_WITHIN / 100),
+                    ended => return ended,
+                }
+            }
+        });
+        let problem = match emptied {
+            Ok(true) => return,
+            Ok(false) => "another process is reading it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(
+            problem,
+            "the newest events are in the file `-wal` beside the database, and not in the database file alone: copy both"
+        );
     }
 
     fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
@@ -319,7 +397,10 @@ fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
         }
         // ERROR, TOOBIG, CONSTRAINT, MISMATCH
         Some(1 | 18 | 19 | 20) => StoreError::Rejected(problem),
-        // Mostly FULL, BUSY, LOCKED, NOMEM, which pass.
+        Some(5) => StoreError::Unavailable(format!(
+            "another process holds the write lock of the database, a command or a shell on the file say: {problem}"
+        )),
+        // Mostly FULL, LOCKED, NOMEM, which pass.
         Some(_) => StoreError::Unavailable(problem),
         None if error.is_crash() => {
             let _ = broken.set(problem.clone());
@@ -331,6 +412,7 @@ fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::{Connection, StatementStatus};
     use sqlx::Row;
 
     use super::{SqliteStore, act, sweep, work};
@@ -359,20 +441,82 @@ mod tests {
             &work::BEHIND,
             &work::RENEW,
             &work::HAND_BACK,
-            &sweep::WAITING,
+            &work::PARDON_ATTEMPTS,
+            &work::PARDON_JOBS,
             &act::REPLAY,
             &act::FORGET_EFFECTS,
             &act::RESOLVE,
             &act::NEXT_IN_LINE,
         ];
-        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP];
+        let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP, sweep::IS_ANY_DUE, sweep::DUE_JOBS];
         texts.extend(many.iter().flat_map(|statement| [1, 256].map(|rows| statement.of_size(rows).0)));
         for text in texts {
             for line in plans(&store, text).await {
                 let table = line.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
-                let whole = ["jobs", "held", "earlier", "behind", "events", "effects", "attempts"].contains(&table);
+                let whole =
+                    ["jobs", "held", "earlier", "dead", "behind", "events", "effects", "attempts"].contains(&table);
                 assert!(!whole, "{line} in {text}");
             }
+        }
+    }
+
+    /// How many steps SQLite takes for the statements of a text, about the last job of the key.
+    fn steps(connection: &Connection, text: &str, blocks: bool) -> i32 {
+        let mut steps = 0;
+        for statement in text.split(';') {
+            let mut statement = connection.prepare(statement).expect("the statement is right");
+            for index in 1..=statement.parameter_count() {
+                let name = statement.parameter_name(index).expect("all have a name").to_owned();
+                let is_claim = text != sweep::DUE_JOBS;
+                let bound = match (name.as_str(), is_claim) {
+                    ("$1", _) => statement.raw_bind_parameter(index, "ledger"),
+                    ("$2", true) => statement.raw_bind_parameter(index, format!("[\"{}\"]", "ff".repeat(16))),
+                    ("$2", false) => statement.raw_bind_parameter(index, 0),
+                    ("$3", _) => statement.raw_bind_parameter(index, [0_u8; 16]),
+                    ("$4", true) => statement.raw_bind_parameter(index, "w1"),
+                    ("$6", false) | ("$9", _) => statement.raw_bind_parameter(index, blocks),
+                    _ => statement.raw_bind_parameter(index, 1000),
+                };
+                bound.expect("there is such a parameter");
+            }
+            let mut rows = statement.raw_query();
+            while rows.next().expect("it runs").is_some() {}
+            drop(rows);
+            steps += statement.get_status(StatementStatus::VmStep);
+        }
+        steps
+    }
+
+    /// Postgres' side of this is among the conformance tests.
+    #[tokio::test]
+    async fn many_dead_letters_of_a_key_cost_nothing() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("test.db");
+        let _store = SqliteStore::open(&path, std::time::Duration::ZERO, Migrate::Run).await.expect("opens");
+        let connection = Connection::open(&path).expect("opens");
+        let all_steps = || {
+            let both = [true, false];
+            [work::CLAIM_IN_ORDER, sweep::DUE_JOBS].map(|text| {
+                both.map(|blocks| {
+                    connection.execute_batch("BEGIN").expect("it runs");
+                    let steps = steps(&connection, text, blocks);
+                    connection.execute_batch("ROLLBACK").expect("it runs");
+                    steps
+                })
+            })
+        };
+        let job = "INSERT INTO jobs (event_id, handler, due_at, ordering_key)
+                   VALUES (unhex('ffffffffffffffffffffffffffffffff'), 'ledger', 1, 'a')";
+        connection.execute_batch(job).expect("it runs");
+        let alone = all_steps();
+        let dead_letters = "
+            WITH RECURSIVE ids (number) AS (VALUES (1) UNION ALL SELECT number + 1 FROM ids WHERE number < 2000)
+            INSERT INTO jobs (event_id, handler, state, due_at, ordering_key, reason, finished_at)
+            SELECT unhex(printf('%032x', number)), 'ledger', 'dead_letter', 1, 'a', 'refused', 1 FROM ids";
+        connection.execute_batch(dead_letters).expect("it runs");
+        let behind_many = all_steps();
+        for (alone, behind_many) in alone.iter().flatten().zip(behind_many.iter().flatten()) {
+            assert!(*alone > 0 && *behind_many < alone + 100, "{alone} steps became {behind_many}");
         }
     }
 }

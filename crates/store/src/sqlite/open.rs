@@ -1,8 +1,7 @@
 //! Opening the file: who may read it, what durability rests on, the tables, and the checkpoints.
 
-use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,12 +11,13 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
 
+use super::lock::{Words, lock};
 use super::record::Recorder;
 use super::turns::Turns;
-use super::{SqliteStore, judge};
+use super::{DriverError, SqliteStore, judge};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, announce, compare};
-use crate::{Migrate, OpenError};
+use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
+use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
@@ -43,9 +43,33 @@ pub(super) const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for another process that writes, an operator's command say.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The pages (2 MiB) by which a file with a limit may outgrow it, for everything but recording.
+const RESERVED_PAGES: u64 = 256;
+
+/// What a file is for.
+#[derive(Clone, Copy)]
+pub(super) enum Content {
+    Store,
+    Spool,
+}
+
+impl Content {
+    /// What to do about a file that cannot be read.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Store => "Restore a backup, or name another file with `url` in `[store]`",
+            Self::Spool => {
+                "Move it aside with the files beside it, or set `spool = false` in `[store]`, to go on without it: events \
+                 that wait in it are then not drained"
+            }
+        }
+    }
+}
+
 /// A file, and how its connections are set up.
 #[derive(Clone, Copy)]
 pub(super) struct DatabaseFile<'a> {
+    pub(super) content: Content,
     pub(super) path: &'a Path,
     /// How large it may become; None is as large as the disk.
     pub(super) max_pages: Option<u64>,
@@ -78,34 +102,66 @@ impl DatabaseFile<'_> {
         self.pragmas().into_iter().fold(options, |options, (name, value)| options.pragma(name, value))
     }
 
-    pub(super) fn unreachable(&self, error: &impl Display) -> OpenError {
-        OpenError::Unreachable { database: name(self.path), problem: error.to_string() }
+    /// What takes events out of a full file, or notes something about them, may need a few pages more.
+    fn for_others(&self) -> Self {
+        Self { max_pages: self.max_pages.map(|pages| pages + RESERVED_PAGES), ..*self }
+    }
+
+    /// Why the file cannot be used. Waiting helps with locks, and not with damage.
+    pub(super) fn unreachable(&self, error: &impl DriverError) -> OpenError {
+        let (database, problem) = (self.name(), error.to_string());
+        match error.code().map(|code| code & 0xff) {
+            // CORRUPT, NOTADB
+            Some(11 | 26) => OpenError::Damaged { database, problem, remedy: self.content.remedy() },
+            // BUSY
+            Some(5) => {
+                let problem = format!("another process holds its write lock ({problem}). Wait for that one, or end it");
+                OpenError::Unreachable { database, problem }
+            }
+            _ => OpenError::Unreachable { database, problem },
+        }
+    }
+
+    fn name(&self) -> String {
+        match self.content {
+            Content::Store => name(self.path),
+            Content::Spool => format!("the spool {}", self.path.display()),
+        }
     }
 }
 
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, dispatch_grace: Duration, migrate: Migrate) -> Result<Self, OpenError> {
-        let file = Self::open_file(&DatabaseFile { path, max_pages: None }, &MIGRATIONS, migrate).await?;
+        let file =
+            Self::open_file(&DatabaseFile { content: Content::Store, path, max_pages: None }, &MIGRATIONS, migrate)
+                .await?;
         Ok(Self { dispatch_grace, ..file })
+    }
+
+    /// Opens it as the configuration says, which may be as the only gateway.
+    pub(crate) async fn open_with(path: &Path, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
+        let lock = if config.lock { Some(lock(path, &LOCK)?) } else { None };
+        Ok(Self { lock, ..Self::open(path, config.dispatch_grace, migrate).await? })
     }
 
     /// Opens a file with tables of some kind.
     pub(super) async fn open_file(
         file: &DatabaseFile<'_>,
-        migrations: &Migrator,
+        migrations: &'static Migrator,
         migrate: Migrate,
     ) -> Result<Self, OpenError> {
         let unreachable = |error: sqlx::Error| file.unreachable(&error);
         create_private(file.path)?;
-        let writer = writer(file.options()).await.map_err(unreachable)?;
+        let writer = writer(file.for_others().options()).await.map_err(unreachable)?;
         let mut connection = writer.acquire().await.map_err(unreachable)?;
         Settings::of(&mut connection).await.map_err(unreachable)?.check()?;
-        check_tables(&mut connection, file.path, migrations, migrate).await?;
+        check_tables(&mut connection, file, migrations, migrate).await?;
         drop(connection);
         let recorder = Mutex::new(Some(Recorder::open(file)?));
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(file.options().read_only(true));
         let (alone, broken) = (Arc::default(), Arc::new(OnceLock::new()));
-        let opened = Arc::new(File::open(file.path).map_err(|error| file.unreachable(&error))?);
+        let not_opened = |error: io::Error| OpenError::File(format!("{}: {error}", file.name()));
+        let opened = Arc::new(File::open(file.path).map_err(not_opened)?);
         let checkpoints = Checkpoints {
             connection: file.options().busy_timeout(WAIT_FOR_READERS).connect().await.map_err(unreachable)?,
             file: Arc::clone(&opened),
@@ -115,7 +171,20 @@ impl SqliteStore {
         };
         let checkpoints = tokio::spawn(checkpoints.run());
         let (turns, dispatch_grace) = (Turns::new(), Duration::ZERO);
-        Ok(Self { recorder, writer, alone, turns, readers, checkpoints, broken, dispatch_grace, _file: opened })
+        let recorded = Mutex::default();
+        Ok(Self {
+            recorder,
+            recorded,
+            writer,
+            alone,
+            turns,
+            readers,
+            checkpoints,
+            broken,
+            dispatch_grace,
+            lock: None,
+            _file: opened,
+        })
     }
 }
 
@@ -134,6 +203,13 @@ async fn writer(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error
         .await
 }
 
+const LOCK: Words = Words {
+    what: "the database file",
+    taken: "SQLite is for one gateway: stop the other one, give this one a file of its own with `url` in `[store]`, or use \
+            Postgres, which several can share",
+    impossible: "The gateway keeps a lock beside its database",
+};
+
 fn name(path: &Path) -> String {
     format!("the database file {}", path.display())
 }
@@ -150,10 +226,22 @@ fn create_private(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
                 Ok(_) => Ok(()),
-                Err(error) => refuse(format!("it cannot be created: {error}")),
+                Err(error) => refuse(format!("it cannot be created: {error}. {}", how_to_create(path, &error))),
             }
         }
         Err(error) => refuse(error.to_string()),
+    }
+}
+
+/// What to do about a file that cannot be created.
+pub(super) fn how_to_create(path: &Path, error: &io::Error) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.display();
+    match error.kind() {
+        ErrorKind::NotFound => format!("Make the folder {folder} first. "),
+        ErrorKind::PermissionDenied => format!("Let the user that runs hookfast write to the folder {folder}. "),
+        ErrorKind::ReadOnlyFilesystem => format!("The folder {folder} is on a file system that is read-only. "),
+        _ => String::new(),
     }
 }
 
@@ -200,18 +288,41 @@ fn is_safe(version: &str) -> bool {
 
 async fn check_tables(
     writer: &mut SqliteConnection,
-    path: &Path,
-    migrations: &Migrator,
+    file: &DatabaseFile<'_>,
+    migrations: &'static Migrator,
     migrate: Migrate,
 ) -> Result<(), OpenError> {
+    let database = file.name();
+    let mut applied = applied(writer, file).await?;
+    check_applied(migrations, &applied, &database)?;
     if migrate != Migrate::Never {
-        let applied: Vec<_> = sqlx::query_as(APPLIED).fetch_all(&mut *writer).await.unwrap_or_default();
-        announce(migrations, &applied, &name(path));
-        let other = |problem: String| OpenError::OtherTables { database: name(path), problem };
-        migrations.run(&mut *writer).await.map_err(|error| other(error.to_string()))?;
+        announce(migrations, &applied, &database);
+        let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
+        tolerant(migrations).run(&mut *writer).await.map_err(|error| other(error.to_string()))?;
+        applied = self::applied(writer, file).await?;
     }
-    let applied = sqlx::query_as(APPLIED).fetch_all(writer).await.unwrap_or_default();
-    compare(migrations, &applied, &name(path))
+    compare(migrations, &applied, &database)
+}
+
+/// The migrations that the file has had. A file with tables and without these is another program's.
+async fn applied(writer: &mut SqliteConnection, file: &DatabaseFile<'_>) -> Result<Vec<Applied>, OpenError> {
+    const TABLES: &str = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+    let unreachable = |error: sqlx::Error| file.unreachable(&error);
+    let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *writer).await.map_err(unreachable)?;
+    if tables.iter().any(|table| table == "_sqlx_migrations") {
+        return sqlx::query_as(APPLIED).fetch_all(writer).await.map_err(unreachable);
+    }
+    match tables.first() {
+        None => Ok(Vec::new()),
+        Some(table) => Err(OpenError::OtherTables {
+            database: file.name(),
+            problem: format!(
+                "it is another program's database, with a table `{}` and without hookfast's migrations. Name a file of \
+                 hookfast's own",
+                table.escape_debug()
+            ),
+        }),
+    }
 }
 
 /// Moves what the WAL holds into the database, beside the writer: little and often, because while much of it goes to the
@@ -310,8 +421,11 @@ mod tests {
     #[tokio::test]
     async fn a_connection_without_full_sync_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let database =
-            |name| DatabaseFile { path: &folder.path().join(name), max_pages: None }.options().create_if_missing(true);
+        let database = |name| {
+            DatabaseFile { content: Content::Store, path: &folder.path().join(name), max_pages: None }
+                .options()
+                .create_if_missing(true)
+        };
         let mut good = database("good.db").connect().await.expect("opens");
         assert!(Settings::of(&mut good).await.expect("answers").check().is_ok());
         for options in [
@@ -335,7 +449,7 @@ mod tests {
     async fn without_checkpoints(path: &Path) -> (SqliteStore, Checkpoints) {
         let store = SqliteStore::open(path, Duration::ZERO, Migrate::Run).await.expect("opens");
         store.checkpoints.abort();
-        let options = DatabaseFile { path, max_pages: None }.options();
+        let options = DatabaseFile { content: Content::Store, path, max_pages: None }.options();
         let checkpoints = Checkpoints {
             connection: options.busy_timeout(WAIT_FOR_READERS).connect().await.expect("opens"),
             file: Arc::new(File::open(path).expect("it is there")),

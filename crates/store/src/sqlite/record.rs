@@ -78,6 +78,19 @@ impl Recorder {
         })
     }
 
+    /// Fails unless a transaction that writes can begin within this time.
+    pub(super) fn try_out(&self, within: Duration) -> rusqlite::Result<()> {
+        self.0.busy_timeout(within)?;
+        let tried = self.0.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+        self.0.busy_timeout(BUSY_TIMEOUT)?;
+        tried
+    }
+
+    /// Moves everything out of the WAL. Whether that worked: what others read or move stands in the way.
+    pub(super) fn empty_the_wal(&self) -> rusqlite::Result<bool> {
+        self.0.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| Ok(row.get::<_, i64>(0)? == 0))
+    }
+
     fn in_transaction<T>(
         &mut self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,

@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookfast_webhook::EventId;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use super::moment::{after, length, micros, now, time};
 use super::rows::{ManyRows, ROWS_MAX, Together, Values, id_list};
-use crate::job::{handler, priority};
-use crate::{Claim, Claimed, ClaimedEvent, DeadLetters, JobId, Ready, Settled, Settlement, StoredHeaders, Token};
+use crate::job::{LOST_LEASE, handler, priority};
+use crate::{
+    Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
+    Token,
+};
 
 /// Two statements as one text, because sqlx hands each text to another thread; they share their values. The first takes
 /// what `$candidates` finds, but for those that crashed too often.
@@ -28,9 +31,10 @@ macro_rules! claim {
              WHERE handler = $1 AND event_id IN (
                  SELECT event_id FROM candidates WHERE crashes < $7);
 
-             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.priority, events.source, events.dedupe_key,
-                    events.event_type, events.account, events.object_id, events.occurred_at, events.received_at,
-                    events.url, events.headers, events.body
+             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, jobs.priority, events.source,
+                    events.dedupe_key, events.event_type, events.account, events.object_id, events.occurred_at,
+                    events.received_at, events.url, events.headers, length(events.body) AS size_bytes,
+                    iif(length(events.body) <= $8, events.body, NULL) AS body
              FROM jobs CROSS JOIN events ON events.id = jobs.event_id
              WHERE jobs.handler = $1 AND jobs.token = $3 AND jobs.claimed_at = $5
                AND jobs.event_id IN (SELECT unhex(value) FROM json_each($2))
@@ -55,9 +59,11 @@ pub(super) const CLAIM_IN_ORDER: &str = claim!(
             OR NOT EXISTS (
                  SELECT 1 FROM jobs AS earlier
                  WHERE earlier.handler = $1 AND earlier.ordering_key = jobs.ordering_key
-                   AND earlier.event_id < jobs.event_id
-                   AND earlier.state <> 'succeeded' AND earlier.state <> 'resolved'
-                   AND (earlier.state <> 'dead_letter' OR $8))
+                   AND earlier.event_id < jobs.event_id AND earlier.finished_at IS NULL)
+               AND NOT ($9 AND EXISTS (
+                 SELECT 1 FROM jobs AS dead
+                 WHERE dead.handler = $1 AND dead.ordering_key = jobs.ordering_key
+                   AND dead.event_id < jobs.event_id AND dead.state = 'dead_letter'))
                AND NOT EXISTS (
                  SELECT 1 FROM jobs AS held
                  WHERE held.handler = $1 AND held.ordering_key = jobs.ordering_key AND held.state = 'processing'))"
@@ -74,6 +80,7 @@ pub(super) async fn claim(writer: &mut SqliteConnection, claim: &Claim<'_>) -> R
         .bind(now())
         .bind(after(claim.lease))
         .bind(claim.crashes_below.map_or(i64::MAX, i64::from))
+        .bind(i64::try_from(Claimed::BODY_BYTES).unwrap_or(i64::MAX))
         .bind(claim.ordering == Some(DeadLetters::Block))
         .fetch_all(writer)
         .await?;
@@ -86,6 +93,7 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, 
         token,
         attempt: row.try_get("attempts")?,
         crashes: row.try_get("crashes")?,
+        interruptions: row.try_get("interruptions")?,
         priority: priority(row.try_get("priority")?),
         event: ClaimedEvent {
             source: row.try_get("source")?,
@@ -97,9 +105,15 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, 
             received_at: time(row.try_get("received_at")?)?,
             url: row.try_get("url")?,
             headers: StoredHeaders(row.try_get("headers")?),
-            body: Bytes::from(row.try_get::<Vec<u8>, _>("body")?),
+            size_bytes: usize::try_from(row.try_get::<i64, _>("size_bytes")?).unwrap_or_default(),
+            body: row.try_get::<Option<Vec<u8>>, _>("body")?.map(Bytes::from),
         },
     })
+}
+
+pub(super) async fn body(readers: &SqlitePool, event: EventId) -> Result<Option<Bytes>, Error> {
+    let row = sqlx::query("SELECT body FROM events WHERE id = $1").bind(event.0).fetch_optional(readers).await?;
+    row.map(|row| row.try_get::<Vec<u8>, _>(0).map(Bytes::from)).transpose()
 }
 
 /// Before the jobs change, because it must see whose they are.
@@ -117,12 +131,13 @@ pub(super) static SETTLE_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "UPDATE jobs SET state = column4, reason = column5, due_at = coalesce(column6, due_at), finished_at = column7,
                          attempts = attempts - NOT column8, crashes = iif(column8, 0, crashes),
+                         interruptions = iif(column8, 0, interruptions + column9),
                          token = NULL, worker = NULL, claimed_at = NULL
          FROM {rows}
          WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.token = +column3
            AND jobs.state = 'processing'
          RETURNING event_id, handler, state, ordering_key",
-        8,
+        9,
     )
 });
 
@@ -133,7 +148,7 @@ pub(super) static BEHIND: LazyLock<ManyRows> = LazyLock::new(|| {
            AND jobs.event_id = (
                SELECT behind.event_id FROM jobs AS behind
                WHERE behind.handler = column2 AND behind.ordering_key = column3 AND behind.event_id > column1
-                 AND behind.state <> 'succeeded' AND behind.state <> 'resolved' AND behind.state = 'pending'
+                 AND behind.finished_at IS NULL AND behind.state = 'pending'
                ORDER BY behind.event_id LIMIT 1)",
         3,
     )
@@ -187,7 +202,8 @@ fn bind_settled(settlement: &Settlement, now: i64, values: &mut Values) {
         .add(settlement.outcome.failure())
         .add(retry_in.map(|wait| now.saturating_add(length(wait))))
         .add(retry_in.is_none().then_some(now))
-        .add(settlement.outcome.counts());
+        .add(settlement.outcome.counts())
+        .add(settlement.outcome.is_spoilt());
 }
 
 fn bind_held<'v>(job: &JobId, token: Token, values: &'v mut Values) -> &'v mut Values {
@@ -204,19 +220,60 @@ pub(super) static RENEW: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
-/// Renews leases, and gives the jobs that are not the worker's any more.
+/// Renews leases. No effect can hold a job meanwhile: there is one writer.
 pub(super) async fn renew(
     writer: &mut SqliteConnection,
     jobs: &[(JobId, Token)],
     lease: Duration,
-) -> Result<Vec<JobId>, Error> {
+) -> Result<Renewed, Error> {
     let ends = after(lease);
     let bind = |(job, token): &(JobId, Token), values: &mut Values| {
         bind_held(job, *token, values).add(ends);
     };
     let renewed = RENEW.fetch(writer, jobs, bind).await?;
     let renewed = renewed.iter().map(job).collect::<Result<HashSet<_>, _>>()?;
-    Ok(jobs.iter().map(|(job, _)| job).filter(|job| !renewed.contains(job)).cloned().collect())
+    let lost = jobs.iter().map(|(job, _)| job).filter(|job| !renewed.contains(job)).cloned().collect();
+    Ok(Renewed { lost, passed_over: Vec::new() })
+}
+
+/// The attempt is found by its worker and number.
+pub(super) static PARDON_ATTEMPTS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE attempts SET failure = 'interrupted', message = column5 FROM {rows}
+         WHERE attempts.event_id = +column1 AND attempts.handler = +column2 AND attempts.number = +column3
+           AND attempts.worker = +column4 AND attempts.failure = 'crash'
+         RETURNING event_id, handler",
+        5,
+    )
+});
+
+/// A job that another worker runs by now goes on: only its counts change, and the attempt of that run stays. An operator's
+/// replay may have begun to count anew.
+pub(super) static PARDON_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET crashes = max(crashes - 1, 0), attempts = max(attempts - 1, state = 'processing'),
+                         due_at = iif(state = 'dead_letter', column3, due_at),
+                         reason = iif(state = 'dead_letter', NULL, reason),
+                         finished_at = NULL,
+                         state = iif(state = 'dead_letter', 'pending', state)
+         FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2
+           AND (jobs.finished_at IS NULL OR jobs.state = 'dead_letter' AND jobs.reason = 'crash')",
+        3,
+    )
+});
+
+pub(super) async fn pardon(writer: &mut SqliteConnection, runs: &[LostRun]) -> Result<(), Error> {
+    let now = now();
+    let bind_attempt = |run: &LostRun, values: &mut Values| {
+        values.add(run.job.event.0).add(run.job.handler.as_str()).add(run.attempt).add(&*run.worker).add(LOST_LEASE);
+    };
+    let pardoned = PARDON_ATTEMPTS.fetch(writer, runs, bind_attempt).await?;
+    let pardoned = pardoned.iter().map(job).collect::<Result<Vec<_>, _>>()?;
+    let bind_job = |job: &JobId, values: &mut Values| {
+        values.add(job.event.0).add(job.handler.as_str()).add(now);
+    };
+    PARDON_JOBS.execute(writer, &pardoned, bind_job).await.map(drop)
 }
 
 pub(super) static HAND_BACK: LazyLock<ManyRows> = LazyLock::new(|| {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    Claim, Claimed, Config, DeadLetters, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob, OpenError, Outcome,
-    Routed, Settlement, Store, Sweep, Swept, open,
+    Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob,
+    OpenError, Outcome, Routed, Settlement, Store, Sweep, Swept, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -49,6 +49,7 @@ impl Database {
             parallel_batches: 4,
             worker_connections: 8,
             dispatch_grace: Duration::from_secs(5),
+            lock: false,
         };
         open(&config, migrate).await
     }
@@ -272,11 +273,25 @@ pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> String {
 
 /// What the tests' sweeps have in common.
 pub(crate) fn broom(handlers: &[HandlerName]) -> Sweep<'_> {
-    Sweep { handlers, limit: 1000, look_again_in: LEASE, look_at_suspects_in: HOUR, crash_limit: 3 }
+    Sweep { handlers, limit: 1000, crash_limit: 3, judges_leases: true }
 }
 
 pub(crate) async fn sweep(store: &Arc<dyn Store>) -> Swept {
     store.sweep(&broom(&[handler("ledger")])).await.unwrap()
+}
+
+/// The pending jobs of the ledger that are due, in their order.
+pub(crate) async fn due_jobs(store: &Arc<dyn Store>, ordering: Option<DeadLetters>) -> Vec<DueJob> {
+    store.due_jobs(&DueJobs { handler: &handler("ledger"), after: None, limit: 1000, ordering }).await.unwrap()
+}
+
+/// Those of them whose turn it is, in the order of their events. Dead letters are stepped over.
+pub(crate) async fn ready(store: &Arc<dyn Store>) -> Vec<JobId> {
+    let due = due_jobs(store, Some(DeadLetters::StepOver)).await;
+    let mut ready: Vec<_> =
+        due.iter().filter(|due| due.is_ready).map(|due| job_of(due.place.event, "ledger")).collect();
+    ready.sort();
+    ready
 }
 
 /// Lets the leases of all jobs end, and the sweeper notice.

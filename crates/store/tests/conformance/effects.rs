@@ -1,18 +1,20 @@
 //! Effects: the marker and the handler's own writes, once, and only by whoever holds the job.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    BegunEffect, Claim, Claimed, EffectError, EffectKey, EffectKind, EffectTransaction, Outcome, Store, StoreError,
-    Token, Value,
+    BegunEffect, Claim, Claimed, EffectError, EffectKey, EffectKind, EffectTransaction, Outcome, Renewed, Store,
+    StoreError, Token, Value,
 };
 use time::OffsetDateTime;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, LEASE, claim, claim_one, dead, effect, events_of, handler, lose_leases, paid, record_jobs, settle, state,
-    sweep, wish,
+    Database, LEASE, claim, claim_one, dead, effect, event, events_of, handler, lose_leases, paid, record_jobs, routed,
+    settle, state, sweep, wish,
 };
 
 const POSTINGS: &str = "CREATE TABLE IF NOT EXISTS postings (account text NOT NULL, amount bigint NOT NULL)";
@@ -254,7 +256,7 @@ async fn values_of_every_kind_go_in_and_come_out(database: Database) {
     assert_eq!(transaction.execute(rename, vec!["acct_2".into()]).await.unwrap(), 1, "after a null, too");
     let body = "SELECT body FROM events WHERE dedupe_key = $1";
     let bytes = transaction.fetch(body, vec![claimed.event.dedupe_key.as_str().into()]).await.unwrap();
-    assert_eq!(bytes, Some(Value::Bytes(claimed.event.body.to_vec())));
+    assert_eq!(bytes, Some(Value::Bytes(claimed.event.body.as_deref().unwrap().to_vec())));
     assert_eq!(transaction.fetch("SELECT $1 * 2", vec![1.25.into()]).await.unwrap(), Some(Value::Real(2.5)));
 }
 
@@ -300,7 +302,7 @@ async fn on_sqlite_a_transaction_that_undid_itself_is_not_taken_for_done() {
     let mut begun = begin(&store, &claimed).await;
     post(&mut begun.transaction).await;
     begun.transaction.commit(&effect(&claimed, "post"), None).await.unwrap();
-    assert_eq!(store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await.unwrap(), []);
+    assert_eq!(store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await.unwrap(), Renewed::default());
 }
 
 /// A disk that takes no more writes is an I/O error that anybody can make.
@@ -333,6 +335,40 @@ async fn on_postgres_a_transaction_in_which_a_statement_failed_is_not_taken_for_
     }
     assert_eq!(store.effects(&claimed.job).await.unwrap(), []);
     assert_eq!(postings(&database).await, 0);
+}
+
+/// Of the eight connections two are kept for handlers that use none.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres_a_handler_that_keeps_its_connections_holds_up_no_other() {
+    let store = Database::postgres().open().await;
+    let jobs = record_jobs(&store, 8).await;
+    let mut ledgers = claim(&store, &jobs).await;
+    let mut kept = Vec::new();
+    for claimed in ledgers.drain(..6) {
+        kept.push(begin(&store, &claimed).await);
+    }
+    let waiting: Vec<_> = ledgers
+        .into_iter()
+        .map(|claimed| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { drop(begin(&store, &claimed).await) })
+        })
+        .collect();
+    let both = routed(event("stripe", "evt_others"), &["audit", "mail"]);
+    store.record(slice::from_ref(&both)).await.unwrap();
+    let mut others = Vec::new();
+    for name in ["audit", "mail"] {
+        let claimed = store.claim(&wish(&handler(name), &[both.event.id()])).await.unwrap().remove(0);
+        let begun = timeout(Duration::from_secs(30), begin(&store, &claimed)).await;
+        others.push(begun.unwrap_or_else(|_| panic!("{name} waits for another handler")));
+    }
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "what is kept for others is not theirs");
+    drop(kept);
+    for waiting in waiting {
+        timeout(Duration::from_secs(30), waiting).await.expect("there are places again").unwrap();
+    }
+    drop(others);
+    store.close().await;
 }
 
 on_both! {

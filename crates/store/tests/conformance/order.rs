@@ -2,16 +2,17 @@
 
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookfast_store::DeadLetters::{Block, StepOver};
-use hookfast_store::{Act, Audit, NewJob, Outcome, Ready, Resolution, Routed, Step, Sweep};
-use hookfast_webhook::Priority;
+use hookfast_store::{Act, Audit, DeadLetters, NewJob, Outcome, Ready, Resolution, Routed, Step, Store, Sweep};
+use hookfast_webhook::{EventId, Priority};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, broom, claim_in_order, claim_one, dead, event, failed, handler, ids, job_of, lose_leases, new_job,
-    record_keyed, settle, settlement, wish,
+    Database, broom, claim_in_order, claim_one, dead, due_jobs, event, events_of, failed, handler, ids, job_of,
+    lose_leases, new_job, record_keyed, settle, settlement, wish,
 };
 
 async fn only_the_first_of_each_key_is_claimed(database: Database) {
@@ -59,15 +60,15 @@ async fn a_resolved_dead_letter_is_out_of_the_way(database: Database) {
         is_done: false,
     };
     store.begin_act(&audit).await.unwrap();
-    let names = [handler("ledger")];
-    assert_eq!(store.sweep(&broom(&names)).await.unwrap().ready, [], "the sweeper looks again later");
+    assert_eq!(due_jobs(&store, Some(Block)).await, [], "the other is not due yet");
     let act = Act::Resolve { jobs: &jobs[..1], resolution: Resolution::Ignored };
     assert_eq!(
         store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap(),
         1
     );
-    let ready: Vec<_> = store.sweep(&broom(&names)).await.unwrap().ready.into_iter().map(|ready| ready.job).collect();
-    assert_eq!(ready, jobs[1..], "the one behind it is due at once");
+    let due = due_jobs(&store, Some(Block)).await;
+    assert_eq!(due.len(), 1, "the one behind it is due at once");
+    assert_eq!((due[0].place.event, due[0].is_ready), (jobs[1].event, true));
     assert_eq!(ids(&claim_in_order(&store, &jobs, Block).await), jobs[1..]);
 }
 
@@ -125,18 +126,32 @@ async fn nobody_is_next_behind_a_job_that_is_tried_again(database: Database) {
     assert_eq!(store.settle(&settlements).await.unwrap().next, []);
 }
 
-async fn the_sweeper_dispatches_only_those_whose_turn_it_is(database: Database) {
+/// What the sweeper reads, in the order of the events: whose turn it is.
+async fn turns(store: &Arc<dyn Store>, dead_letters: DeadLetters) -> Vec<(EventId, bool)> {
+    let due = due_jobs(store, Some(dead_letters)).await;
+    let mut turns: Vec<_> = due.into_iter().map(|due| (due.place.event, due.is_ready)).collect();
+    turns.sort();
+    turns
+}
+
+async fn the_sweeper_learns_whose_turn_it_is(database: Database) {
     let store = database.open().await;
     let jobs = record_keyed(&store, &[Some("a"), Some("a"), Some("b"), None]).await;
-    let swept = lose_leases(&database, &store).await;
-    assert_eq!(swept.due, 4);
-    let mut ready: Vec<_> = swept.ready.into_iter().map(|ready| ready.job).collect();
-    ready.sort();
-    assert_eq!(ready, [&jobs[0], &jobs[2], &jobs[3]].map(Clone::clone));
+    database.let_time_pass().await;
+    let expected: Vec<_> = events_of(&jobs).into_iter().zip([true, false, true, true]).collect();
+    assert_eq!(turns(&store, Block).await, expected);
+    assert_eq!(turns(&store, StepOver).await, expected);
 
+    let running = claim_one(&store, &jobs[0]).await;
+    let behind: Vec<_> = events_of(&jobs[1..]).into_iter().zip([false, true, true]).collect();
+    assert_eq!(turns(&store, StepOver).await, behind, "the first one runs");
+    settle(&store, &running, failed()).await;
+    assert_eq!(turns(&store, StepOver).await, behind, "the first one is tried again before");
+    lose_leases(&database, &store).await;
     settle(&store, &claim_one(&store, &jobs[0]).await, dead()).await;
-    let swept = lose_leases(&database, &store).await;
-    assert!(swept.ready.iter().any(|ready| ready.job == jobs[1]), "whether a dead letter blocks is the claim's to say");
+    assert_eq!(turns(&store, Block).await, behind, "a dead letter blocks");
+    let over: Vec<_> = events_of(&jobs[1..]).into_iter().zip([true, true, true]).collect();
+    assert_eq!(turns(&store, StepOver).await, over, "or is stepped over, as the handler likes");
 }
 
 async fn behind_a_job_that_the_sweeper_buries_the_next_one_is_ready(database: Database) {
@@ -144,10 +159,12 @@ async fn behind_a_job_that_the_sweeper_buries_the_next_one_is_ready(database: Da
     let jobs = record_keyed(&store, &[Some("a"), Some("a")]).await;
     claim_one(&store, &jobs[0]).await;
     database.let_time_pass().await;
+    assert_eq!(turns(&store, StepOver).await, [(jobs[1].event, false)]);
     let ledger = [handler("ledger")];
     let swept = store.sweep(&Sweep { crash_limit: 1, ..broom(&ledger) }).await.unwrap();
-    assert_eq!((swept.due, swept.buried.as_slice()), (2, &jobs[..1]));
-    assert_eq!(swept.ready, [Ready { job: jobs[1].clone(), priority: Priority::Normal }]);
+    assert_eq!((swept.changed, swept.buried.as_slice()), (1, &jobs[..1]));
+    assert_eq!(turns(&store, StepOver).await, [(jobs[1].event, true)]);
+    assert_eq!(turns(&store, Block).await, [(jobs[1].event, false)]);
 }
 
 async fn ordered_claims_at_the_same_time_never_run_two_of_a_key(database: Database) {
@@ -185,6 +202,43 @@ async fn ordered_claims_at_the_same_time_never_run_two_of_a_key(database: Databa
     }
 }
 
+/// How many rows of jobs Postgres has read. It says so for certain when all connections have ended.
+async fn rows_read(database: &Database) -> i64 {
+    let connections = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    while database.number(connections).await > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let read = "SELECT (coalesce(sum(idx_tup_read), 0) + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'jobs'))::bigint
+                FROM pg_stat_user_indexes WHERE relname = 'jobs'";
+    database.number(read).await
+}
+
+/// SQLite's side of this is among the store's unit tests, which can count its steps.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres_many_dead_letters_of_a_key_cost_nothing() {
+    let database = Database::postgres();
+    let store = database.open().await;
+    let jobs = record_keyed(&store, &vec![Some("a"); 2001]).await;
+    let bury = "UPDATE jobs SET state = 'dead_letter', reason = 'refused', finished_at = now()
+                WHERE event_id <> (SELECT event_id FROM jobs ORDER BY event_id DESC LIMIT 1)";
+    database.execute("", bury).await;
+    database.let_time_pass().await;
+    // What the update left behind would be read, too.
+    database.execute("", "VACUUM ANALYZE jobs").await;
+    store.close().await;
+
+    let before = rows_read(&database).await;
+    let store = database.open().await;
+    assert_eq!(turns(&store, Block).await, [(jobs[2000].event, false)]);
+    assert_eq!(ids(&claim_in_order(&store, &jobs[2000..], Block).await), []);
+    assert_eq!(turns(&store, StepOver).await, [(jobs[2000].event, true)]);
+    assert_eq!(ids(&claim_in_order(&store, &jobs[2000..], StepOver).await), jobs[2000..]);
+    store.close().await;
+    let read = rows_read(&database).await - before;
+    assert!((1..100).contains(&read), "{read} rows were read");
+}
+
 on_both! {
     only_the_first_of_each_key_is_claimed
     a_job_whose_turn_it_is_not_waits_even_if_asked_for_alone
@@ -194,7 +248,7 @@ on_both! {
     the_same_key_of_another_handler_is_another_order
     settling_names_the_one_behind
     nobody_is_next_behind_a_job_that_is_tried_again
-    the_sweeper_dispatches_only_those_whose_turn_it_is
+    the_sweeper_learns_whose_turn_it_is
     behind_a_job_that_the_sweeper_buries_the_next_one_is_ready
     ordered_claims_at_the_same_time_never_run_two_of_a_key
 }

@@ -1,15 +1,18 @@
 //! The spool, and what Postgres does with what was in it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookfast_store::{
-    Behind, Config, LateStore, Migrate, NewJob, OpenError, Record, Recorded, Routed, Spool, SpoolConfig, Spooled,
-    Store, StoreError,
+    Behind, Config, LateStore, Migrate, NewJob, NotTaken, OpenError, Record, Recorded, Routed, Spool, SpoolConfig,
+    Spooled, Store, StoreError,
 };
 use hookfast_webhook::Priority;
 use sqlx::Connection;
 
 use crate::database::{Database, event, event_with_body, new_job, paid};
+
+const WITHIN: Duration = Duration::from_secs(5);
 
 struct Rig {
     folder: tempfile::TempDir,
@@ -55,7 +58,7 @@ async fn what_goes_through_the_spool_is_in_postgres_as_if_it_had_gone_there_dire
     store.record(std::slice::from_ref(&direct)).await.unwrap();
     spool.add(std::slice::from_ref(&spooled)).await.unwrap();
     let oldest = spool.oldest(10, u64::MAX).await.unwrap();
-    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), [Recorded::New]);
+    assert_eq!(rig.late.record_spooled(&oldest, WITHIN).await.unwrap(), [Recorded::New]);
 
     let mut expected = store.event(direct.event.id()).await.unwrap().unwrap();
     let found = store.event(spooled.event.id()).await.unwrap().unwrap();
@@ -101,11 +104,11 @@ async fn an_event_that_postgres_has_under_its_own_id_is_no_resend() {
     spool.add(&[known, paid("evt_1"), paid("evt_2"), paid("evt_2")]).await.unwrap();
     let oldest = spool.oldest(10, u64::MAX).await.unwrap();
     let expected = [Recorded::New, Recorded::Duplicate, Recorded::New, Recorded::Duplicate];
-    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), expected);
+    assert_eq!(rig.late.record_spooled(&oldest, WITHIN).await.unwrap(), expected);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2);
 
     // Killed before they left the spool, the next start drains them once more.
-    assert_eq!(rig.late.record_spooled(&oldest).await.unwrap(), expected);
+    assert_eq!(rig.late.record_spooled(&oldest, WITHIN).await.unwrap(), expected);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM resends").await, 2);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM events").await, 2);
     assert_eq!(rig.postgres.number("SELECT count(*) FROM jobs").await, 2);
@@ -118,7 +121,7 @@ async fn a_commit_that_comes_late_changes_nothing() {
     let (spool, store) = (rig.spool().await, rig.store().await);
     let late = [paid("evt_1"), paid("evt_1")];
     spool.add(&late).await.unwrap();
-    rig.late.record_spooled(&spool.oldest(10, u64::MAX).await.unwrap()).await.unwrap();
+    rig.late.record_spooled(&spool.oldest(10, u64::MAX).await.unwrap(), WITHIN).await.unwrap();
     // The second time it asks before it inserts.
     for _ in 0..2 {
         store.record(&late).await.unwrap();
@@ -147,7 +150,7 @@ async fn a_commit_that_waits_for_the_drainer_changes_nothing() {
     let recording = tokio::spawn(async move { store.record(&[late]).await });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while rig.postgres.number(waits).await == 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     draining.commit().await.unwrap();
     recording.await.unwrap().unwrap();
@@ -183,7 +186,7 @@ async fn an_event_whose_commit_is_still_under_way_is_no_resend_either() {
     let first = tokio::spawn(async move { store.record(&[routed]).await });
     wait_for(1).await;
     let late = Arc::clone(&rig.late);
-    let drained = tokio::spawn(async move { late.record_spooled(&oldest).await });
+    let drained = tokio::spawn(async move { late.record_spooled(&oldest, WITHIN).await });
     wait_for(2).await;
     sqlx::query("SELECT pg_advisory_unlock(7)").execute(&mut hold).await.unwrap();
     assert_eq!(first.await.unwrap().unwrap(), [Recorded::New]);
@@ -243,7 +246,7 @@ async fn two_processes_cannot_have_the_same_spool() {
     let Err(refusal) = Spool::open(&rig.config()).await else { panic!("it was opened twice") };
     assert!(refusal.to_string().contains("another process is using it"), "{refusal}");
     spool.add(&[paid("evt_1")]).await.unwrap();
-    let status = Spool::look(&rig.config().path).await.unwrap().unwrap();
+    let (status, _) = Spool::look(&rig.config().path, 10).await.unwrap().unwrap();
     assert_eq!((status.events, status.oldest.is_some()), (1, true), "looking is allowed");
     drop(spool);
     assert_eq!(rig.spool().await.status().await.unwrap().events, 1);
@@ -259,8 +262,50 @@ async fn a_postgres_that_is_not_there_yet_is_opened_when_it_is() {
     assert!(late.get().is_none());
 
     let late = LateStore::new(&Config::new(Database::postgres().url.parse().unwrap()), Migrate::Run).unwrap();
-    assert!(matches!(late.record_spooled(&[]).await, Err(StoreError::Unavailable(_))), "nobody has reached it");
+    assert!(matches!(late.record_spooled(&[], WITHIN).await, Err(NotTaken::Away(_))), "nobody has reached it");
     late.reach().await.unwrap();
     late.check().await.unwrap();
     assert!(late.get().is_some());
+}
+
+/// The bytes of a large event cross a narrow link for longer than any statement may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_event_alone_may_take_longer_than_a_batch() {
+    let rig = Rig::new().await;
+    let spool = rig.spool().await;
+    spool.add(&[paid("evt_1")]).await.unwrap();
+    let oldest = spool.oldest(10, u64::MAX).await.unwrap();
+    rig.postgres
+        .execute(
+            "",
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN IF new.dedupe_key = 'evt_1' THEN PERFORM pg_sleep(6); END IF; RETURN new; END $$;
+             CREATE TRIGGER wait AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION wait()",
+        )
+        .await;
+    let late = rig.late.record_spooled(&oldest, WITHIN).await;
+    assert!(matches!(late, Err(NotTaken::TooMuch(_))), "{late:?}");
+    rig.late.takes_events().await.unwrap();
+    assert_eq!(rig.postgres.number("SELECT count(*) FROM events").await, 0, "trying it out leaves nothing behind");
+    assert_eq!(rig.late.record_spooled(&oldest, WITHIN * 4).await.unwrap(), [Recorded::New]);
+}
+
+#[tokio::test]
+async fn a_full_spool_has_room_for_the_note_that_an_event_is_set_aside() {
+    let rig = Rig::new().await;
+    let spool = rig.spool().await;
+    let mut events = Vec::new();
+    loop {
+        let more: Vec<_> = (0..100).map(|_| paid(&format!("evt_{}", uuid::Uuid::new_v4()))).collect();
+        match spool.add(&more).await {
+            Ok(()) => events.extend(more),
+            Err(_) => break,
+        }
+    }
+    let reason = "refused ".repeat(2000);
+    for routed in &events[..3] {
+        spool.set_aside(routed.event.id(), &reason).await.unwrap();
+    }
+    let (status, aside) = Spool::look(&rig.config().path, 2).await.unwrap().unwrap();
+    assert_eq!((status.refused, aside.len(), aside[0].id), (3, 2, events[0].event.id()));
 }

@@ -1,16 +1,16 @@
-//! Sweep, look again, backlog.
+//! Sweep, due jobs, backlog.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::{Claim, NewJob, Outcome, Ready, Routed, Sweep, Swept};
+use hookfast_store::{Claim, DueJob, DueJobs, DuePlace, JobId, NewJob, Outcome, Routed, Store, Sweep, Swept};
 use hookfast_webhook::Priority;
 
 use crate::database::{
-    Database, HOUR, LEASE, broom, claim, claim_one, dead, event, events_of, failed, handler, ids, is_in, job, job_of,
-    lose_leases, new_job, record_jobs, routed, settle, settled_job, state, sweep, wish,
+    Database, broom, claim, claim_one, dead, due_jobs, event, events_of, failed, handler, ids, is_in, job, job_of,
+    lose_leases, new_job, ready, record_jobs, routed, settle, settled_job, state, sweep, wish,
 };
 
 async fn what_is_not_due_is_left_alone(database: Database) {
@@ -19,6 +19,7 @@ async fn what_is_not_due_is_left_alone(database: Database) {
     claim_one(&store, &jobs[0]).await;
     settled_job(&store, failed()).await;
     assert_eq!(sweep(&store).await, Swept::default());
+    assert_eq!(due_jobs(&store, None).await, [], "what was just recorded is dispatched by whoever recorded it");
 }
 
 async fn a_job_whose_dispatch_was_lost_is_found(database: Database) {
@@ -27,13 +28,13 @@ async fn a_job_whose_dispatch_was_lost_is_found(database: Database) {
     let routed = Routed { event: event("stripe", "evt_1"), jobs: vec![urgent] };
     store.record(slice::from_ref(&routed)).await.unwrap();
     let id = job_of(routed.event.id(), "ledger");
-    let swept = lose_leases(&database, &store).await;
-    let ready = vec![Ready { job: id.clone(), priority: Priority::High }];
-    assert_eq!(swept, Swept { due: 1, ready, ..Swept::default() });
+    assert_eq!(lose_leases(&database, &store).await, Swept::default(), "nothing is written about a pending job");
     let found = job(&store, &id).await;
     assert_eq!((found.state.as_str(), found.attempts), ("pending", 0));
-    assert!(is_in(found.due_at, LEASE), "it is looked at again later: {}", found.due_at);
-    assert_eq!(sweep(&store).await.due, 0);
+    let place = DuePlace { due_at: found.due_at, event: id.event };
+    let due = DueJob { place, priority: Priority::High, crashes: 0, is_ready: true };
+    assert_eq!(due_jobs(&store, None).await, slice::from_ref(&due));
+    assert_eq!(due_jobs(&store, None).await, [due], "and again, for as long as it is pending");
     assert_eq!(store.attempts(&id).await.unwrap(), []);
 }
 
@@ -41,10 +42,14 @@ async fn a_due_retry_becomes_pending(database: Database) {
     let store = database.open().await;
     let id = settled_job(&store, failed()).await;
     assert_eq!(ids(&claim(&store, slice::from_ref(&id)).await), [], "not before its time");
-    let swept = lose_leases(&database, &store).await;
-    assert_eq!((swept.due, swept.ready.len(), swept.crashed.len()), (1, 1, 0));
-    assert_eq!(state(&store, &id).await, "pending");
-    assert!(is_in(job(&store, &id).await.due_at, LEASE));
+    database.let_time_pass().await;
+    assert_eq!(due_jobs(&store, None).await, [], "only what is pending can be claimed");
+    assert_eq!(sweep(&store).await, Swept { changed: 1, ..Swept::default() });
+    let pending = job(&store, &id).await;
+    assert_eq!((pending.state.as_str(), pending.attempts), ("pending", 1));
+    assert!(is_in(pending.due_at, Duration::ZERO), "{}", pending.due_at);
+    assert_eq!(ready(&store).await, [id]);
+    assert_eq!(sweep(&store).await, Swept::default());
 }
 
 async fn a_lease_that_ended_is_an_attempt_of_its_own_kind(database: Database) {
@@ -52,12 +57,12 @@ async fn a_lease_that_ended_is_an_attempt_of_its_own_kind(database: Database) {
     let id = record_jobs(&store, 1).await.remove(0);
     claim_one(&store, &id).await;
     let swept = lose_leases(&database, &store).await;
-    assert_eq!((swept.due, swept.buried.len()), (1, 0));
-    assert_eq!(swept.crashed, slice::from_ref(&id));
-    assert_eq!(swept.ready[0].job, id);
+    assert_eq!(swept, Swept { changed: 1, crashed: vec![id.clone()], ..Swept::default() });
+    let due = due_jobs(&store, None).await;
+    assert_eq!(due.iter().map(|due| (due.place.event, due.crashes)).collect::<Vec<_>>(), [(id.event, 1)]);
     let crashed = job(&store, &id).await;
     assert_eq!((crashed.state.as_str(), crashed.attempts), ("pending", 1));
-    assert!(is_in(crashed.due_at, HOUR), "a suspect is looked at when suspects are: {}", crashed.due_at);
+    assert!(is_in(crashed.due_at, Duration::ZERO), "it is due at once: {}", crashed.due_at);
 
     let attempts = store.attempts(&id).await.unwrap();
     assert_eq!(attempts.len(), 1);
@@ -81,11 +86,12 @@ async fn too_many_crashes_make_a_dead_letter(database: Database) {
     claim_one(&store, &id).await;
     let swept = lose_leases(&database, &store).await;
     let only = vec![id.clone()];
-    assert_eq!(swept, Swept { due: 1, crashed: only.clone(), buried: only, ..Swept::default() });
+    assert_eq!(swept, Swept { changed: 1, crashed: only.clone(), buried: only, ..Swept::default() });
     let buried = job(&store, &id).await;
     assert_eq!((buried.state.as_str(), buried.attempts, buried.reason.as_deref()), ("dead_letter", 3, Some("crash")));
     assert_eq!(store.attempts(&id).await.unwrap().len(), 3);
-    assert_eq!(lose_leases(&database, &store).await.due, 0);
+    assert_eq!(lose_leases(&database, &store).await, Swept::default());
+    assert_eq!(due_jobs(&store, None).await, []);
 }
 
 async fn a_run_that_ends_with_a_word_clears_the_suspicion(database: Database) {
@@ -114,52 +120,167 @@ async fn a_claim_leaves_out_those_that_crashed_too_often(database: Database) {
     assert_eq!((ids(&claimed), claimed[0].crashes), (jobs[1..2].to_vec(), 1));
 }
 
-async fn a_job_that_is_dead_if_it_crashes_once_more_is_a_suspect(database: Database) {
+/// How often a job crashed tells who is a suspect, also while it waits for its turn.
+async fn a_due_job_says_how_often_it_crashed(database: Database) {
     let store = database.open().await;
-    let id = record_jobs(&store, 1).await.remove(0);
-    claim_one(&store, &id).await;
-    let swept = lose_leases(&database, &store).await;
-    assert_eq!((swept.ready.len(), swept.suspects.len()), (1, 0), "the limit is three");
-    claim_one(&store, &id).await;
-    for _ in 0..2 {
-        let swept = lose_leases(&database, &store).await;
-        assert_eq!((swept.ready, swept.suspects), (vec![], vec![id.clone()]));
+    let jobs = record_jobs(&store, 2).await;
+    for crashes in 0..3 {
+        database.let_time_pass().await;
+        for _ in 0..2 {
+            sweep(&store).await;
+            let due: HashMap<_, _> =
+                due_jobs(&store, None).await.into_iter().map(|due| (due.place.event, due.crashes)).collect();
+            assert_eq!(due, HashMap::from([(jobs[0].event, crashes), (jobs[1].event, 0)]));
+        }
+        if crashes < 2 {
+            claim_one(&store, &jobs[0]).await;
+        }
     }
 }
 
-async fn a_pending_suspect_is_looked_at_when_suspects_are(database: Database) {
+/// The workers could not renew their leases: that they ended proves nothing.
+async fn leases_are_left_alone_when_they_are_not_to_be_judged(database: Database) {
     let store = database.open().await;
-    let id = record_jobs(&store, 1).await.remove(0);
-    claim_one(&store, &id).await;
-    lose_leases(&database, &store).await;
-    let swept = lose_leases(&database, &store).await;
-    assert_eq!((swept.ready.len(), swept.crashed.len()), (1, 0), "it was not run meanwhile");
-    assert!(is_in(job(&store, &id).await.due_at, HOUR));
-    assert_eq!(claim_one(&store, &id).await.crashes, 1);
+    let held = record_jobs(&store, 1).await.remove(0);
+    let claimed = claim_one(&store, &held).await;
+    let retry = settled_job(&store, failed()).await;
+    database.let_time_pass().await;
+    let ledger = [handler("ledger")];
+    let lenient = Sweep { judges_leases: false, ..broom(&ledger) };
+    let before = job(&store, &held).await;
+    assert_eq!(store.sweep(&lenient).await.unwrap(), Swept { changed: 1, ..Swept::default() }, "the retry is due");
+    assert_eq!(store.sweep(&lenient).await.unwrap(), Swept::default());
+    assert_eq!(job(&store, &held).await, before);
+    assert_eq!((state(&store, &held).await.as_str(), state(&store, &retry).await.as_str()), ("processing", "pending"));
+    assert_eq!(store.attempts(&held).await.unwrap(), []);
+    settle(&store, &claimed, Outcome::Succeeded).await;
+    assert_eq!(sweep(&store).await, Swept::default(), "it was the worker's all the time");
 }
 
-async fn the_longest_due_come_first_up_to_the_limit_and_for_these_handlers_only(database: Database) {
+async fn a_lease_is_judged_once_leases_are_judged_again(database: Database) {
     let store = database.open().await;
-    let both = routed(event("stripe", "evt_1"), &["ledger", "mail"]);
-    store.record(slice::from_ref(&both)).await.unwrap();
-    let ledger = [handler("ledger")];
-    // What failed is due an hour from now, what was recorded in a moment.
-    let later = settled_job(&store, failed()).await;
-    let sooner = record_jobs(&store, 1).await.remove(0);
+    let held = record_jobs(&store, 1).await;
+    claim_one(&store, &held[0]).await;
     database.let_time_pass().await;
+    let ledger = [handler("ledger")];
+    store.sweep(&Sweep { judges_leases: false, ..broom(&ledger) }).await.unwrap();
+    assert_eq!(sweep(&store).await.crashed, held);
+}
+
+async fn a_sweep_goes_up_to_the_limit_and_for_these_handlers_only(database: Database) {
+    let store = database.open().await;
+    let both: Vec<_> = (0..3).map(|id| routed(event("stripe", &format!("evt_{id}")), &["ledger", "mail"])).collect();
+    store.record(&both).await.unwrap();
+    for name in ["ledger", "mail"] {
+        let (name, events) = (handler(name), both.iter().map(|routed| routed.event.id()).collect::<Vec<_>>());
+        for claimed in store.claim(&wish(&name, &events)).await.unwrap() {
+            settle(&store, &claimed, failed()).await;
+        }
+    }
+    database.let_time_pass().await;
+    let ledger = [handler("ledger")];
     let limited = Sweep { limit: 2, ..broom(&ledger) };
-    let ready: Vec<_> = store.sweep(&limited).await.unwrap().ready.into_iter().map(|ready| ready.job).collect();
-    let expected = HashSet::from([job_of(both.event.id(), "ledger"), sooner]);
-    assert_eq!(ready.into_iter().collect::<HashSet<_>>(), expected);
-    assert_eq!(store.sweep(&limited).await.unwrap().ready[0].job, later);
-    assert_eq!(store.sweep(&limited).await.unwrap().due, 0);
-    assert_eq!(store.sweep(&broom(&[])).await.unwrap().due, 0);
-    assert_eq!(store.sweep(&broom(&[handler("mail")])).await.unwrap().due, 1);
+    let swept = store.sweep(&limited).await.unwrap();
+    assert_eq!((swept.changed, swept.has_more), (2, true));
+    let swept = store.sweep(&limited).await.unwrap();
+    assert_eq!((swept.changed, swept.has_more), (1, false));
+    assert_eq!(store.sweep(&limited).await.unwrap(), Swept::default());
+    assert_eq!(store.sweep(&broom(&[])).await.unwrap(), Swept::default());
+    for routed in &both {
+        assert_eq!(state(&store, &job_of(routed.event.id(), "mail")).await, "failed", "it was not asked for");
+    }
+    let swept = store.sweep(&broom(&[handler("mail"), handler("ledger")])).await.unwrap();
+    assert_eq!((swept.changed, swept.has_more), (3, false));
+}
+
+async fn the_longest_due_become_pending_first(database: Database) {
+    let store = database.open().await;
+    let first = settled_job(&store, failed()).await;
+    database.let_time_pass().await;
+    let second = settled_job(&store, failed()).await;
+    database.let_time_pass().await;
+    let ledger = [handler("ledger")];
+    assert_eq!(store.sweep(&Sweep { limit: 1, ..broom(&ledger) }).await.unwrap().changed, 1);
+    assert_eq!((state(&store, &first).await.as_str(), state(&store, &second).await.as_str()), ("pending", "failed"));
+}
+
+/// All due jobs of the ledger, in pages of this size.
+async fn in_pages(store: &Arc<dyn Store>, limit: u32) -> Vec<DueJob> {
+    let ledger = handler("ledger");
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.due_jobs(&DueJobs { handler: &ledger, after, limit, ordering: None }).await.unwrap();
+        assert!(page.len() <= limit as usize);
+        let Some(last) = page.last() else { return all };
+        after = Some(last.place);
+        all.extend(page);
+    }
+}
+
+async fn due_jobs_come_in_pages_the_longest_due_first(database: Database) {
+    let store = database.open().await;
+    let recorded = record_jobs(&store, 20).await;
+    // Many at the same moment: a page may end among them.
+    database.execute("UPDATE jobs SET due_at = 5000000", "UPDATE jobs SET due_at = to_timestamp(5)").await;
+    store.record(&[routed(event("stripe", "evt_1"), &["ledger", "mail"])]).await.unwrap();
+    let moved = claim(&store, &recorded[3..5]).await;
+    store.hand_back(&[(moved[1].job.clone(), moved[1].token)]).await.unwrap();
+    settle(&store, &moved[0], failed()).await;
+    let all = in_pages(&store, 1000).await;
+    let mut expected: Vec<JobId> = recorded.clone();
+    let handed_back = expected.remove(4);
+    expected.remove(3);
+    expected.push(handed_back);
+    let found: Vec<_> = all.iter().map(|due| job_of(due.place.event, "ledger")).collect();
+    assert_eq!(found, expected, "neither what is not due, nor what is not pending, nor another handler's");
+    assert!(all.is_sorted_by_key(|due| due.place));
+    for limit in [1, 3, 19] {
+        assert_eq!(in_pages(&store, limit).await, all, "{limit}");
+    }
+    let ledger = handler("ledger");
+    let none = DueJobs { handler: &ledger, after: None, limit: 0, ordering: None };
+    assert_eq!(store.due_jobs(&none).await.unwrap(), []);
+}
+
+/// The sum of everything about jobs and attempts.
+async fn fingerprint(database: &Database) -> String {
+    let query =
+        "SELECT coalesce(CAST(sum(attempts * 7 + crashes * 11 + interruptions * 13 + length(state)) AS bigint), 0)
+                 FROM jobs";
+    let attempts = database.number("SELECT count(*) FROM attempts").await;
+    let due = if database.is_sqlite() {
+        database.number("SELECT sum(due_at) FROM jobs")
+    } else {
+        database.number("SELECT sum(extract(epoch FROM due_at) * 1000000)::bigint FROM jobs")
+    };
+    format!("{} {attempts} {}", database.number(query).await, due.await)
+}
+
+async fn reading_due_jobs_changes_nothing(database: Database) {
+    let store = database.open().await;
+    record_jobs(&store, 5).await;
+    let held = record_jobs(&store, 1).await;
+    claim(&store, &held).await;
+    settled_job(&store, failed()).await;
+    settled_job(&store, dead()).await;
+    database.let_time_pass().await;
+    let before = fingerprint(&database).await;
+    for _ in 0..3 {
+        assert_eq!(due_jobs(&store, None).await.len(), 5);
+        assert_eq!(in_pages(&store, 2).await.len(), 5);
+        store.backlog().await.unwrap();
+    }
+    assert_eq!(fingerprint(&database).await, before);
+    sweep(&store).await;
+    assert_ne!(fingerprint(&database).await, before, "the sweep is what writes");
 }
 
 async fn sweeps_at_the_same_time_find_each_job_once(database: Database) {
     let store = database.open().await;
     let jobs = record_jobs(&store, 60).await;
+    for claimed in claim(&store, &jobs[30..]).await {
+        settle(&store, &claimed, failed()).await;
+    }
     claim(&store, &jobs[..30]).await;
     database.let_time_pass().await;
     let mut sweepers = Vec::new();
@@ -168,40 +289,29 @@ async fn sweeps_at_the_same_time_find_each_job_once(database: Database) {
         sweepers.push(tokio::spawn(async move {
             let ledger = [handler("ledger")];
             let limited = Sweep { limit: 7, ..broom(&ledger) };
-            let mut found = Vec::new();
+            let (mut changed, mut crashed) = (0, Vec::new());
             loop {
                 let swept = store.sweep(&limited).await.unwrap();
                 // Those that another sweeper holds at this moment are not seen, and are the other's.
-                if swept.due == 0 {
-                    break found;
+                if swept.changed == 0 {
+                    break (changed, crashed);
                 }
-                found.extend(swept.ready.into_iter().map(|ready| ready.job));
+                changed += swept.changed;
+                crashed.extend(swept.crashed);
             }
         }));
     }
-    let mut found = Vec::new();
+    let (mut changed, mut crashed) = (0, Vec::new());
     for sweeper in sweepers {
-        found.extend(sweeper.await.unwrap());
+        let swept = sweeper.await.unwrap();
+        changed += swept.0;
+        crashed.extend(swept.1);
     }
-    found.sort();
-    assert_eq!(found, jobs);
-    assert_eq!(database.number("SELECT count(*) FROM attempts").await, 30);
-}
-
-async fn jobs_are_looked_at_again_when_the_queue_has_lost_them(database: Database) {
-    let store = database.open().await;
-    let jobs = record_jobs(&store, 3).await;
-    let held = claim_one(&store, &jobs[2]).await;
-    settled_job(&store, failed()).await;
-    let ledger = [handler("ledger")];
-    assert_eq!(store.look_again(&[handler("mail")], 10).await.unwrap(), 0);
-    assert_eq!(store.look_again(&ledger, 1).await.unwrap(), 1);
-    assert_eq!(store.look_again(&ledger, 10).await.unwrap(), 1);
-    assert_eq!(store.look_again(&ledger, 10).await.unwrap(), 0, "they are due already");
-    let mut ready: Vec<_> = sweep(&store).await.ready.into_iter().map(|ready| ready.job).collect();
-    ready.sort();
-    assert_eq!(ready, jobs[..2], "neither the one that runs nor the one that waits for its retry");
-    settle(&store, &held, Outcome::Succeeded).await;
+    crashed.sort();
+    assert_eq!(crashed, jobs[..30]);
+    assert_eq!(changed, 60);
+    assert_eq!(ready(&store).await, jobs);
+    assert_eq!(database.number("SELECT count(*) FROM attempts WHERE failure = 'crash'").await, 30);
 }
 
 async fn the_backlog_counts_what_is_unfinished_or_dead(database: Database) {
@@ -224,11 +334,51 @@ async fn the_backlog_counts_what_is_unfinished_or_dead(database: Database) {
         ("mail", "pending", 1),
     ];
     assert_eq!(counts, expected);
-    assert_eq!((backlog.oldest_due, backlog.replayed), (None, 0));
+    assert_eq!((backlog.oldest_due, backlog.replayed), (vec![], 0));
+}
 
+async fn the_backlog_tells_of_each_handler_how_long_its_first_due_job_waits(database: Database) {
+    let store = database.open().await;
+    let oldest = async || {
+        let mut oldest = store.backlog().await.unwrap().oldest_due;
+        oldest.sort();
+        oldest.into_iter().map(|(handler, age)| (handler, age.as_secs() / 3600)).collect::<Vec<_>>()
+    };
+    store.record(&[routed(event("stripe", "evt_1"), &["audit", "ledger", "mail"])]).await.unwrap();
+    assert_eq!(oldest().await, [], "nothing is due yet");
     database.let_time_pass().await;
-    let oldest = store.backlog().await.unwrap().oldest_due.expect("jobs are due");
-    assert!(oldest > 9 * HOUR && oldest < 11 * HOUR, "{oldest:?}");
+    store.record(&[routed(event("stripe", "evt_2"), &["fresh", "ledger"])]).await.unwrap();
+    let of = |name: &str| (name.to_owned(), 9);
+    assert_eq!(oldest().await, [of("audit"), of("ledger"), of("mail")]);
+    let due = DueJobs { handler: &handler("mail"), after: None, limit: 10, ordering: None };
+    assert_eq!(store.due_jobs(&due).await.unwrap().len(), 1, "the sweeper has seen it and dispatches it");
+    assert_eq!(oldest().await, [of("audit"), of("ledger"), of("mail")], "until a worker takes it, it is late");
+    let event = due_jobs(&store, None).await[0].place.event;
+    claim_one(&store, &job_of(event, "ledger")).await;
+    assert_eq!(oldest().await, [of("audit"), of("mail")], "what runs is not late");
+}
+
+async fn the_backlog_has_no_cap(database: Database) {
+    let store = database.open().await;
+    let events = record_jobs(&store, 2100).await;
+    for claimed in claim(&store, &events[..2050]).await.chunks(500) {
+        let settlements: Vec<_> = claimed.iter().map(|claimed| crate::database::settlement(claimed, dead())).collect();
+        assert_eq!(store.settle(&settlements).await.unwrap().stale, []);
+    }
+    // As many again for a handler that no configuration names.
+    database
+        .execute(
+            "INSERT INTO jobs (event_id, handler, state, due_at, priority)
+             SELECT event_id, 'gone', 'pending', 5000000, 'normal' FROM jobs",
+            "INSERT INTO jobs (event_id, handler, state, due_at, priority)
+             SELECT event_id, 'gone', 'pending', to_timestamp(5), 'normal' FROM jobs",
+        )
+        .await;
+    let backlog = store.backlog().await.unwrap();
+    let counts: Vec<_> =
+        backlog.jobs.iter().map(|(handler, state, jobs)| (handler.as_str(), state.as_str(), *jobs)).collect();
+    assert_eq!(counts, [("gone", "pending", 2100), ("ledger", "dead_letter", 2050), ("ledger", "pending", 50)]);
+    assert_eq!(backlog.oldest_due.iter().map(|(handler, _)| handler.as_str()).collect::<Vec<_>>(), ["gone"]);
 }
 
 on_both! {
@@ -239,10 +389,15 @@ on_both! {
     too_many_crashes_make_a_dead_letter
     a_run_that_ends_with_a_word_clears_the_suspicion
     a_claim_leaves_out_those_that_crashed_too_often
-    a_job_that_is_dead_if_it_crashes_once_more_is_a_suspect
-    a_pending_suspect_is_looked_at_when_suspects_are
-    the_longest_due_come_first_up_to_the_limit_and_for_these_handlers_only
+    a_due_job_says_how_often_it_crashed
+    leases_are_left_alone_when_they_are_not_to_be_judged
+    a_lease_is_judged_once_leases_are_judged_again
+    a_sweep_goes_up_to_the_limit_and_for_these_handlers_only
+    the_longest_due_become_pending_first
+    due_jobs_come_in_pages_the_longest_due_first
+    reading_due_jobs_changes_nothing
     sweeps_at_the_same_time_find_each_job_once
-    jobs_are_looked_at_again_when_the_queue_has_lost_them
     the_backlog_counts_what_is_unfinished_or_dead
+    the_backlog_tells_of_each_handler_how_long_its_first_due_job_waits
+    the_backlog_has_no_cap
 }

@@ -9,7 +9,7 @@ use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use uuid::uuid;
 
-use crate::database::{Database, claim_one, job, job_of, settle, sweep};
+use crate::database::{Database, claim_one, job, job_of, ready, settle};
 
 /// Runs only the first migration, as the version did that had no other.
 async fn make_first_version(database: &Database) {
@@ -41,13 +41,14 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
         )
         .await;
     let error = database.try_open(Migrate::Never).await.err().expect("it lacks migrations");
-    assert!(matches!(error, OpenError::NotMigrated { missing: 7, .. }), "{error}");
+    assert!(matches!(error, OpenError::NotMigrated { missing: 8, .. }), "{error}");
 
     let store = database.open().await;
     let id = job_of(EventId(uuid!("01890000-0000-7000-8000-000000000001")), "ledger");
-    assert_eq!(sweep(&store).await.ready[0].job, id);
+    assert_eq!(ready(&store).await, [id.clone()]);
     let claimed = claim_one(&store, &id).await;
-    assert_eq!((claimed.attempt, claimed.event.object_id.as_deref(), &claimed.event.body[..]), (1, None, &b"{}"[..]));
+    assert_eq!((claimed.attempt, claimed.interruptions, claimed.event.object_id.as_deref()), (1, 0, None));
+    assert_eq!((claimed.event.body.as_deref(), claimed.event.size_bytes), (Some(&b"{}"[..]), 2));
     settle(&store, &claimed, Outcome::Succeeded).await;
     let done = job(&store, &id).await;
     assert_eq!((done.state.as_str(), done.priority.as_str()), ("succeeded", "normal"));

@@ -1,0 +1,111 @@
+//! Deploys, a store that stands still and a run that lasts are no crash: the job says that it was interrupted, and runs again.
+
+use std::thread;
+use std::time::Duration;
+
+use hookfast_harness::{Database, Gateway, PrivatePostgres, Setup, Signal, eventually_within};
+
+use super::{SOON, count, failures, nats, send, send_many, setup, tell, wait_for_jobs};
+
+#[test]
+fn deploys_are_no_crash_on_sqlite() {
+    deploys_are_no_crash(setup(Database::Sqlite));
+}
+
+#[test]
+fn deploys_are_no_crash_on_postgres_and_jetstream() {
+    let nats = nats();
+    deploys_are_no_crash(setup(Database::Postgres).queue(&nats.url()));
+}
+
+/// As many orderly restarts as crashes make a dead letter, each while the same job runs.
+fn deploys_are_no_crash(setup: Setup) {
+    let mut gateway = setup
+        .handlers("[handlers.actor]\ndeadline = \"1h\"")
+        .sections("[work]\nlease = \"5s\"\nshutdown_timeout = \"1s\"\n")
+        .start();
+    send(&gateway, "invoice.paid", "evt_1", r#"{"until_told":true}"#);
+    for deploys in 0..3 {
+        eventually_within(SOON, "it runs again", || {
+            count(&gateway, "jobs WHERE state = 'processing'") == 1 && cut_short(&gateway) >= deploys
+        });
+        gateway = gateway.restart_in_order();
+    }
+    tell(&gateway);
+    wait_for_jobs(&gateway, "actor", "succeeded", 1);
+    assert_eq!(count(&gateway, "attempts WHERE failure IS NULL"), 1);
+    assert_eq!((failures(&gateway, "interrupted"), failures(&gateway, "crash")), (3, 0));
+    assert_eq!(count(&gateway, "jobs WHERE crashes = 0 AND attempts = 1"), 1, "it kept its budget");
+    assert_eq!(count(&gateway, "done"), 1);
+}
+
+fn cut_short(gateway: &Gateway) -> usize {
+    count(gateway, "attempts WHERE failure IS NOT NULL")
+}
+
+/// As often as crashes make a dead letter, and longer than a lease each time.
+#[test]
+fn a_postgres_that_stands_still_is_no_crash() {
+    const EACH_TIME: usize = 20;
+    let postgres = PrivatePostgres::start(&[]);
+    let mut gateway = setup(Database::Sqlite)
+        .store(&postgres.database())
+        .handlers("[handlers.actor]")
+        .sections("[work]\nlease = \"4s\"\n")
+        .start();
+    let pid = gateway.pid();
+    for time in 0..3 {
+        let act = r#"{"sleep_ms":1500,"sleep_in_effect_ms":200,"sleep_after_ms":500}"#;
+        send_many(&gateway, "invoice.paid", &format!("evt_{time}"), EACH_TIME, act);
+        eventually_within(SOON, "jobs are on board", || count(&gateway, "jobs WHERE state = 'processing'") > 5);
+        let frozen = postgres.freeze();
+        // More than two leases: that it lasts is what this is about.
+        thread::sleep(Duration::from_secs(9));
+        drop(frozen);
+        wait_for_jobs(&gateway, "actor", "succeeded", EACH_TIME * (time + 1));
+    }
+    assert!(gateway.is_running() && gateway.pid() == pid, "the process ran on");
+    let counted = gateway.query("SELECT failure, count(*) FROM attempts GROUP BY 1 ORDER BY 1");
+    assert_eq!((failures(&gateway, "crash"), failures(&gateway, "timeout")), (0, 0), "{counted:?}");
+    assert_eq!(count(&gateway, "jobs WHERE crashes > 0 OR state <> 'succeeded'"), 0);
+    assert_eq!(count(&gateway, "done"), EACH_TIME * 3);
+}
+
+/// Each effect holds the job's row while its renewal is due, and the sweeper looks in between.
+#[test]
+fn a_long_run_made_of_effects_keeps_its_lease() {
+    let gateway = setup(Database::Postgres)
+        .handlers("[handlers.actor]\ndeadline = \"1h\"")
+        .sections("[work]\nlease = \"3s\"\nsweep_every = \"20ms\"\n")
+        .start();
+    let act = r#"{"effects":10,"sleep_in_effect_ms":1150,"sleep_between_ms":100}"#;
+    send_many(&gateway, "invoice.paid", "evt", 4, act);
+    wait_for_jobs(&gateway, "actor", "succeeded", 4);
+    let failed = gateway.query("SELECT failure, message FROM attempts WHERE failure IS NOT NULL");
+    assert_eq!(failed, Vec::<Vec<String>>::new(), "no run lost its lease");
+    assert_eq!(count(&gateway, "done"), 40);
+}
+
+/// A dead worker's jobs run again after its leases, also where their messages wait to be acknowledged.
+#[test]
+fn jobs_of_a_killed_worker_run_again_after_its_lease_on_jetstream() {
+    const LEASE: Duration = Duration::from_secs(12);
+    let nats = nats();
+    let mut gateway = setup(Database::Postgres)
+        .queue(&nats.url())
+        .handlers("[handlers.actor]\ndeadline = \"1h\"")
+        .sections(&format!("[work]\nlease = \"{}s\"\n", LEASE.as_secs()))
+        .start();
+    send_many(&gateway, "invoice.paid", "evt", 5, r#"{"until_told":true}"#);
+    wait_for_jobs(&gateway, "actor", "processing", 5);
+    gateway.signal(Signal::Kill);
+    gateway.wait();
+    let killed = std::time::Instant::now();
+    tell(&gateway);
+    let gateway = gateway.restart();
+    wait_for_jobs(&gateway, "actor", "succeeded", 5);
+    let took = killed.elapsed();
+    // A lease, a sweep and a few seconds; twice the lease is what messages that wait for themselves would take.
+    assert!(took < LEASE * 3 / 2, "it took {took:?}");
+    assert_eq!(failures(&gateway, "crash"), 5, "a kill is a crash");
+}

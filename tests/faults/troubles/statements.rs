@@ -1,0 +1,64 @@
+//! A handler's statement that takes too long, or that the driver cannot make sense of, is that handler's failure and no
+//! outage of the store.
+
+use hookfast_harness::{Database, Gateway, eventually_within};
+
+use super::{SOON, count, failures, send, setup};
+
+/// Longer than a statement may take.
+const TOO_LONG: u32 = 6000;
+
+fn gateway(retry: &str) -> Gateway {
+    setup(Database::Postgres).handlers(&format!("[handlers.actor]\nretry = {retry}")).start()
+}
+
+fn wait_for_dead_letters(gateway: &Gateway, reason: &str, expected: usize) {
+    let what = format!("{expected} dead letters of kind {reason}");
+    eventually_within(SOON * 2, &what, || {
+        count(gateway, &format!("jobs WHERE state = 'dead_letter' AND reason = '{reason}'")) == expected
+    });
+}
+
+fn dies_after_its_attempts(act: &str, reason: &str) {
+    let gateway = gateway(r#"["1s", "1s"]"#);
+    send(&gateway, "invoice.paid", "evt_1", act);
+    wait_for_dead_letters(&gateway, reason, 1);
+    assert_eq!((failures(&gateway, reason), count(&gateway, "attempts")), (3, 3), "each attempt is the handler's own");
+    assert_eq!(count(&gateway, "done"), 0);
+}
+
+#[test]
+fn a_statement_that_takes_too_long_is_a_dead_letter_in_the_end() {
+    dies_after_its_attempts(&format!(r#"{{"statement_ms":{TOO_LONG}}}"#), "timeout");
+}
+
+#[test]
+fn a_shared_statement_that_takes_too_long_is_a_dead_letter_in_the_end() {
+    dies_after_its_attempts(&format!(r#"{{"write":true,"statement_ms":{TOO_LONG}}}"#), "timeout");
+}
+
+#[test]
+fn a_fetch_without_columns_is_the_handlers_own_failure() {
+    dies_after_its_attempts(r#"{"no_columns":true}"#, "internal");
+}
+
+/// The good ones share their commits with the bad ones.
+#[test]
+fn statements_that_take_too_long_cost_their_neighbours_no_run() {
+    let gateway = gateway(r#"["1s"]"#);
+    for number in 0..400 {
+        if number % 100 == 50 {
+            let act = format!(r#"{{"write":true,"statement_ms":{TOO_LONG}}}"#);
+            send(&gateway, "invoice.paid", &format!("bad_{number}"), &act);
+        }
+        send(&gateway, "invoice.paid", &format!("good_{number}"), r#"{"write":true}"#);
+    }
+    wait_for_dead_letters(&gateway, "timeout", 4);
+    let of_good = "JOIN events ON events.id = event_id WHERE dedupe_key LIKE 'good%'";
+    eventually_within(SOON, "all good ones are done", || {
+        count(&gateway, &format!("jobs {of_good} AND state = 'succeeded'")) == 400
+    });
+    let failed = gateway.query(&format!("SELECT dedupe_key, failure FROM attempts {of_good} AND failure IS NOT NULL"));
+    assert_eq!(failed, Vec::<Vec<String>>::new(), "no run of a good one was noted as failed");
+    assert_eq!(count(&gateway, "done"), 400);
+}
