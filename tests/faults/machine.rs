@@ -102,10 +102,10 @@ async fn follow_the_model_on_postgres() {
 
 async fn follow_the_model(url: &str, mut reader: Reader) {
     let config = Config {
-        url: url.parse().unwrap(),
         parallel_batches: 1,
         worker_connections: 2,
         dispatch_grace: Duration::ZERO,
+        ..Config::new(url.parse().unwrap())
     };
     let store = hookfast_store::open(&config, Migrate::Run).await.unwrap();
     // Without a unique index, so that doing it twice shows.
