@@ -25,6 +25,7 @@ mod crash;
 mod database;
 mod development;
 mod duplicates;
+mod operate;
 mod overload;
 mod providers;
 mod receive;

@@ -21,6 +21,7 @@ macro_rules! on_all {
 mod backlog;
 mod contract;
 mod handlers;
+mod operate;
 mod ordering;
 mod roles;
 

@@ -7,19 +7,19 @@ use std::os::unix::fs::MetadataExt;
 use hookfast_store::Audit;
 use serde_json::{Value, json};
 
-use crate::Config;
 use crate::cli::AuditListArguments;
+use crate::config::OperatorConfig;
 use crate::events::{open_existing, plain, rfc3339, to_the_second};
 use crate::exit::Exit;
 
-pub(crate) async fn list(config: Config, arguments: &AuditListArguments) -> Result<(), Exit> {
+pub(crate) async fn list(config: OperatorConfig, arguments: &AuditListArguments) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let audits = store.latest_audits(arguments.limit).await?;
     store.close().await;
     if arguments.json {
         audits.iter().for_each(|audit| outln!("{}", audit_json(audit)));
     } else if audits.is_empty() {
-        outln!("Nobody has replayed or resolved anything yet.");
+        outln!("Nothing was replayed, resolved or moved yet.");
     } else {
         print_table(&audits);
     }
@@ -34,8 +34,12 @@ fn print_table(audits: &[Audit]) {
         let why = audit.why.as_deref().map(|why| format!("  ({})", plain(why))).unwrap_or_default();
         outln!("{id}  {began:20}  {who:20}  {action:7}  {jobs:>8}  {state:8}  {}{why}", plain(&audit.filter));
     }
-    if audits.iter().any(|audit| !audit.is_done && audit.action == "replay") {
+    let unfinished = |action: &str| audits.iter().any(|audit| !audit.is_done && audit.action == action);
+    if unfinished("replay") {
         outln!("\n`hookfast replay --resume ID` goes on with a replay that was not finished.");
+    }
+    if unfinished("move") {
+        outln!("\n`hookfast jobs resume ID` goes on with a move that was not finished.");
     }
 }
 

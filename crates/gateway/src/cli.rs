@@ -89,6 +89,9 @@ pub(crate) enum Command {
     /// Look at recorded events
     #[command(subcommand)]
     Events(EventsCommand),
+    /// Look at jobs that are not done yet, and end those of a handler that is gone
+    #[command(subcommand)]
+    Jobs(JobsCommand),
     /// Look at the jobs that gave up, and resolve them
     #[command(subcommand, visible_alias = "dlq")]
     DeadLetters(DeadLettersCommand),
@@ -132,9 +135,9 @@ pub(crate) enum EventsCommand {
     /// The newest events first
     List {
         /// How many
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = at_least_one())]
         limit: u32,
-        /// Only events that nobody handles, the oldest first
+        /// Only events without a handler, the oldest first
         #[arg(long)]
         unhandled: bool,
         /// Print one JSON object a line
@@ -144,6 +147,7 @@ pub(crate) enum EventsCommand {
     /// One event with its request, its jobs and their attempts
     Show {
         /// The event's id
+        #[arg(value_parser = filter::id)]
         id: Uuid,
         /// Print the body alone, byte for byte
         #[arg(long, conflicts_with = "json")]
@@ -166,6 +170,10 @@ pub(crate) enum DeadLettersCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeadLettersListArguments {
+    /// The newest event first
+    #[arg(long)]
+    pub(crate) newest: bool,
+
     /// Of this handler
     #[arg(long, value_name = "NAME")]
     pub(crate) handler: Option<String>,
@@ -174,7 +182,7 @@ pub(crate) struct DeadLettersListArguments {
     pub(crate) filter: FilterArguments,
 
     /// How many
-    #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = at_least_one())]
     pub(crate) limit: u32,
 
     /// Print one JSON object a line
@@ -185,7 +193,7 @@ pub(crate) struct DeadLettersListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct DeadLettersShowArguments {
     /// The event's id
-    #[arg(value_name = "EVENT_ID")]
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) event: Uuid,
 
     /// Only the job of this handler
@@ -200,7 +208,7 @@ pub(crate) struct DeadLettersShowArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ResolveArguments {
     /// Of these events
-    #[arg(value_name = "EVENT_ID")]
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) events: Vec<Uuid>,
 
     /// Of this handler
@@ -222,26 +230,144 @@ pub(crate) struct ResolveArguments {
     pub(crate) act: ActArguments,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// The jobs that are not done, the oldest event first; those of handlers that are not configured are marked
+    List(JobsListArguments),
+    /// How many unfinished jobs and dead letters each handler has
+    Summary {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give the waiting jobs of a handler that is not configured to another one
+    Move(JobsMoveArguments),
+    /// Let the waiting jobs of a handler that is not configured rest without running them
+    Resolve(JobsResolveArguments),
+    /// Go on with a move or a resolve that was interrupted
+    Resume {
+        /// Its id in the audit
+        #[arg(value_name = "AUDIT_ID", value_parser = filter::id)]
+        id: Uuid,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsListArguments {
+    /// The newest event first
+    #[arg(long)]
+    pub(crate) newest: bool,
+
+    /// Only jobs in this state [default: pending, processing and failed]
+    #[arg(long, value_enum)]
+    pub(crate) state: Option<JobState>,
+
+    /// Of this handler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How many
+    #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = at_least_one())]
+    pub(crate) limit: u32,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum JobState {
+    /// Waiting for a worker
+    Pending,
+    /// A worker has it
+    Processing,
+    /// Waiting for its next attempt
+    Failed,
+    /// Given up
+    DeadLetter,
+    /// Done
+    Succeeded,
+    /// Resolved by an operator
+    Resolved,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsMoveArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
+    pub(crate) events: Vec<Uuid>,
+
+    /// The handler that is not configured any more
+    #[arg(long, value_name = "NAME")]
+    pub(crate) from_handler: String,
+
+    /// The handler that is to run them; only what it subscribes to
+    #[arg(long, value_name = "NAME", value_parser = filter::handler_name)]
+    pub(crate) handler: HandlerName,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsResolveArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
+    pub(crate) events: Vec<Uuid>,
+
+    /// The handler that is not configured any more
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: String,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How they are resolved
+    #[arg(long = "as", value_enum, value_name = "HOW")]
+    pub(crate) resolution: ResolveAs,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ResolveAs {
     /// It need not be done
     Ignored,
-    /// Somebody did it by hand
+    /// It was done by hand
     ManualFix,
 }
 
 /// What every act on many jobs has.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ActArguments {
-    /// At most so many
-    #[arg(long, value_name = "NUMBER")]
+    /// Stop after this many jobs
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
 
     /// Say how many and which, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Do not ask, even if it is about all that there are
+    /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
 
@@ -257,7 +383,7 @@ pub(crate) struct ActArguments {
 #[derive(Debug, Default, Args)]
 pub(crate) struct ReplayArguments {
     /// Of these events
-    #[arg(value_name = "EVENT_ID")]
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) events: Vec<Uuid>,
 
     /// The handler that is to run them; without --from-handler and --unhandled, its own jobs
@@ -272,7 +398,7 @@ pub(crate) struct ReplayArguments {
     #[arg(long, group = "state", conflicts_with = "failure")]
     pub(crate) succeeded: bool,
 
-    /// Events that nobody handles, for the handler that --handler names; only what it subscribes to
+    /// Events without a handler, for the one that --handler names; only what it subscribes to
     #[arg(long, group = "state", requires = "handler", conflicts_with = "failure")]
     pub(crate) unhandled: bool,
 
@@ -283,7 +409,7 @@ pub(crate) struct ReplayArguments {
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// So many jobs a second or minute, such as `50/s` [default: as fast as it goes]
+    /// How many jobs a second or minute, such as `50/s` [default: as fast as it goes]
     #[arg(long, value_name = "RATE", value_parser = filter::per_second)]
     pub(crate) rate: Option<f64>,
 
@@ -296,7 +422,7 @@ pub(crate) struct ReplayArguments {
     pub(crate) why: Option<String>,
 
     /// Go on with a replay that was interrupted
-    #[arg(long, value_name = "AUDIT_ID", conflicts_with_all = [
+    #[arg(long, value_name = "AUDIT_ID", value_parser = filter::id, conflicts_with_all = [
         "events", "handler", "from_handler", "state", "source", "event_type", "account", "failure", "since", "until",
         "force_effects", "why", "limit", "dry_run", "who",
     ])]
@@ -315,7 +441,7 @@ pub(crate) enum AuditCommand {
 #[derive(Debug, Args)]
 pub(crate) struct AuditListArguments {
     /// How many
-    #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = at_least_one())]
     pub(crate) limit: u32,
 
     /// Print one JSON object a line
@@ -365,8 +491,8 @@ pub(crate) struct SimulateArguments {
     #[arg(long, default_value_t = 1)]
     pub(crate) count: u64,
 
-    /// How many requests a second [default: as fast as it goes]
-    #[arg(long)]
+    /// How many requests a second or minute, such as `50/s` [default: as fast as it goes]
+    #[arg(long, value_name = "RATE", value_parser = filter::per_second)]
     pub(crate) rate: Option<f64>,
 
     /// How many connections at once
@@ -400,6 +526,10 @@ pub(crate) struct SimulateArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -444,8 +574,8 @@ pub(crate) struct VerifyArguments {
     #[arg(long, required_unless_present = "vectors", value_name = "FILE")]
     pub(crate) body_file: Option<PathBuf>,
 
-    /// The time to judge by, in unix seconds [default: now]
-    #[arg(long, value_name = "UNIX")]
+    /// The time to judge by: `2026-07-01T08:00:00Z`, a day, or unix seconds [default: now]
+    #[arg(long, value_name = "TIME", value_parser = filter::unix_time)]
     pub(crate) now: Option<i64>,
 
     /// Print JSON

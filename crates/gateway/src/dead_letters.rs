@@ -3,29 +3,37 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
-use hookfast_admin::operate::{Resolve, preview, resolve as resolve_all};
+use hookfast_admin::operate::{Resolve, how_many, preview, resolve as resolve_all};
 use hookfast_store::{Attempt, Effect, Found, JobId, Resolution, Store, Which};
 use hookfast_webhook::EventId;
 use serde_json::{Value, json};
 
-use crate::Config;
 use crate::audit::who;
 use crate::cli::{DeadLettersListArguments, DeadLettersShowArguments, ResolveArguments, ResolveAs};
+use crate::config::OperatorConfig;
 use crate::events::{attempt_json, attempt_line, found_json, open_existing, plain, rfc3339, to_the_second};
 use crate::exit::Exit;
 use crate::filter::FilterArguments;
+use crate::known::refuse_unknown;
 use crate::replay::{SAMPLE, confirm, print_preview, say_nothing_found};
 
-pub(crate) async fn list(config: Config, arguments: &DeadLettersListArguments) -> Result<(), Exit> {
+pub(crate) async fn list(config: OperatorConfig, arguments: &DeadLettersListArguments) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let filter = arguments.filter.filter(&[], arguments.handler.as_deref());
-    let found = store.find(Which::DeadLetters, &filter, None, arguments.limit).await?;
-    let count = store.count(Which::DeadLetters, &filter).await?;
+    let found = if arguments.newest {
+        store.find_newest(Which::DeadLetters, &filter, arguments.limit).await?
+    } else {
+        store.find(Which::DeadLetters, &filter, None, arguments.limit).await?
+    };
+    if found.is_empty() {
+        refuse_unknown(&*store, &config, &filter, "--handler").await?;
+    }
+    let count = how_many(&*store, Which::DeadLetters, &filter, found.len(), arguments.limit).await?;
     store.close().await;
     if arguments.json {
         found.iter().for_each(|found| outln!("{}", found_json(found)));
     } else if found.is_empty() {
-        outln!("No dead letters: nothing of that kind has given up.");
+        outln!("There are no dead letters like that.");
     } else {
         print_table(&found);
         outln!("\n{} of {count} dead letters.", found.len());
@@ -35,7 +43,7 @@ pub(crate) async fn list(config: Config, arguments: &DeadLettersListArguments) -
     Ok(())
 }
 
-pub(crate) async fn show(config: Config, arguments: &DeadLettersShowArguments) -> Result<(), Exit> {
+pub(crate) async fn show(config: OperatorConfig, arguments: &DeadLettersShowArguments) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let letters = letters(&*store, arguments).await?;
     if letters.is_empty() {
@@ -51,26 +59,27 @@ pub(crate) async fn show(config: Config, arguments: &DeadLettersShowArguments) -
     Ok(())
 }
 
-pub(crate) async fn resolve(config: Config, arguments: ResolveArguments) -> Result<(), Exit> {
+pub(crate) async fn resolve(config: OperatorConfig, arguments: ResolveArguments) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let act = &arguments.act;
-    let order = Resolve {
+    let mut order = Resolve {
         filter: arguments.filter.filter(&arguments.events, arguments.handler.as_deref()),
         limit: act.limit,
-        resolution: match arguments.resolution {
-            ResolveAs::Ignored => Resolution::Ignored,
-            ResolveAs::ManualFix => Resolution::ManualFix,
-        },
+        resolution: resolution(arguments.resolution),
         who: who(act.who.as_deref()),
         why: arguments.why,
     };
-    let selection = order.selection();
+    let selection = order.selection().as_of_now(&*store).await?;
+    order.filter = selection.filter.clone();
     let seen = preview(&*store, &selection, |_| true, SAMPLE).await?;
+    if seen.looked_at == 0 {
+        refuse_unknown(&*store, &config, &selection.filter, "--handler").await?;
+    }
     if act.dry_run {
         print_preview(&seen, &selection, act.json);
         return Ok(());
     }
-    if seen.count == 0 {
+    if seen.looked_at == 0 {
         return say_nothing_found(&*store, &selection, act.json).await;
     }
     confirm(&selection, seen.count, "resolve", act.yes)?;
@@ -87,6 +96,13 @@ pub(crate) async fn resolve(config: Config, arguments: ResolveArguments) -> Resu
         );
     }
     Ok(())
+}
+
+pub(crate) fn resolution(said: ResolveAs) -> Resolution {
+    match said {
+        ResolveAs::Ignored => Resolution::Ignored,
+        ResolveAs::ManualFix => Resolution::ManualFix,
+    }
 }
 
 /// Why there is nothing to show.
@@ -172,7 +188,7 @@ fn handler(found: &Found) -> &str {
     found.handler.as_ref().map_or("-", |handler| handler.as_str())
 }
 
-/// Jobs as a table; whoever sent the event may have written its type and had a hand in the message.
+/// Jobs as a table; the sender of the event may have written its type and had a hand in the message.
 pub(crate) fn print_table(found: &[Found]) {
     let head = ["ID", "HANDLER", "TYPE", "SOURCE", "REASON", "ATTEMPTS", "DIED", "MESSAGE"];
     print_row(head.map(str::to_owned));
@@ -194,7 +210,12 @@ fn print_row([id, handler, event_type, source, reason, attempts, died, message]:
     let row = format!(
         "{id:36}  {handler:16}  {event_type:28}  {source:12}  {reason:12}  {attempts:>8}  {died:20}  {message}"
     );
-    outln!("{}", cut(&row, width()));
+    outln!("{}", cut_to_width(&row));
+}
+
+/// As much of a line as the terminal shows.
+pub(crate) fn cut_to_width(row: &str) -> String {
+    cut(row, width())
 }
 
 /// How wide a line may be: as the shell says, or wide enough for the beginning of a message. A pipe has no width.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use hookfast_admin::operate::how_many;
 use hookfast_store::{
     Attempt, EventSummary, Filter, Found, JobId, JobSummary, Migrate, Store, StoredEvent, Which, open,
 };
@@ -12,10 +13,10 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use crate::Config;
+use crate::config::OperatorConfig;
 use crate::exit::Exit;
 
-pub(crate) async fn list(config: Config, limit: u32, unhandled: bool, as_json: bool) -> Result<(), Exit> {
+pub(crate) async fn list(config: OperatorConfig, limit: u32, unhandled: bool, as_json: bool) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     if unhandled {
         return list_unhandled(&*store, limit, as_json).await;
@@ -32,7 +33,7 @@ pub(crate) async fn list(config: Config, limit: u32, unhandled: bool, as_json: b
     Ok(())
 }
 
-pub(crate) async fn show(config: Config, id: Uuid, raw: bool, as_json: bool) -> Result<(), Exit> {
+pub(crate) async fn show(config: OperatorConfig, id: Uuid, raw: bool, as_json: bool) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
     let event = store.event(EventId(id)).await?;
     let jobs = jobs_with_attempts(&*store, EventId(id)).await?;
@@ -52,12 +53,12 @@ pub(crate) async fn show(config: Config, id: Uuid, raw: bool, as_json: bool) -> 
 
 async fn list_unhandled(store: &dyn Store, limit: u32, as_json: bool) -> Result<(), Exit> {
     let found = store.find(Which::Unhandled, &Filter::default(), None, limit).await?;
-    let count = store.count(Which::Unhandled, &Filter::default()).await?;
+    let count = how_many(store, Which::Unhandled, &Filter::default(), found.len(), limit).await?;
     store.close().await;
     if as_json {
         found.iter().for_each(|found| outln!("{}", found_json(found)));
     } else if found.is_empty() {
-        outln!("There is no event that nobody handles.");
+        outln!("Every event has a handler.");
     } else {
         print_unhandled(&found);
         outln!("\n{} of {count}. `hookfast replay --unhandled --handler NAME` gives them to a handler.", found.len());
@@ -80,7 +81,7 @@ async fn jobs_with_attempts(store: &dyn Store, event: EventId) -> Result<Vec<Job
     Ok(jobs)
 }
 
-pub(crate) async fn open_existing(config: &Config) -> Result<Arc<dyn Store>, Exit> {
+pub(crate) async fn open_existing(config: &OperatorConfig) -> Result<Arc<dyn Store>, Exit> {
     if let hookfast_store::StoreUrl::Sqlite(path) = &config.store.url
         && !path.exists()
     {
@@ -136,7 +137,7 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
         line("job", &format!("{} is {}{reason}, {} attempts", job.handler, job.state, job.attempts));
         attempts.iter().for_each(|attempt| line("", &attempt_line(attempt)));
     }
-    // Whoever sent it wrote the query, and this is a terminal.
+    // The sender wrote the query, and this is a terminal.
     outln!("\n{} {}", event.method, event.url.escape_default());
     for (name, value) in event.headers.iter() {
         outln!("{name}: {}", value.escape_ascii());
@@ -144,7 +145,7 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
     outln!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
 }
 
-/// A run in one line. Whoever sent the event may have had a hand in the message.
+/// A run in one line. The sender of the event may have had a hand in the message.
 pub(crate) fn attempt_line(attempt: &Attempt) -> String {
     let Attempt { number, started_at, duration, failure, message, worker } = attempt;
     let outcome = match (failure, message) {
@@ -202,6 +203,8 @@ pub(crate) fn found_json(found: &Found) -> Value {
         "reason": found.reason,
         "message": found.message,
         "attempts": found.attempts,
+        "due_at": found.due_at.map(rfc3339),
+        "claimed_at": found.claimed_at.map(rfc3339),
         "finished_at": found.finished_at.map(rfc3339),
         "source": found.source,
         "type": found.event_type,

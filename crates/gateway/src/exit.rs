@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use hookfast_admin::operate::ActError;
-use hookfast_store::{OpenError, StoreError};
+use hookfast_store::{AskError, OpenError, StoreError};
 
 use crate::Problem;
 
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     NotFound(String),
     /// A server does not answer.
     Unreachable(String),
-    /// Somebody wanted it to end before it was done, and the words say how to go on.
+    /// A signal ended it before it was done, and the words say how to go on.
     Interrupted(String),
 }
 
@@ -77,14 +77,42 @@ impl From<StoreError> for Exit {
     }
 }
 
+impl From<AskError> for Exit {
+    fn from(error: AskError) -> Self {
+        match error {
+            // The store is fine, and trying again would not help.
+            AskError::TooBroad(_) => Self::Failed(error.to_string()),
+            AskError::Store(error) => error.into(),
+        }
+    }
+}
+
 impl From<ActError> for Exit {
     fn from(error: ActError) -> Self {
         match error {
             ActError::NoReason(_) => Self::usage("--why", error.to_string()),
-            ActError::NoTarget | ActError::NoHandler { .. } => Self::usage("--handler", error.to_string()),
+            ActError::NoTarget | ActError::NoHandler { .. } | ActError::Foreign(_) => {
+                Self::usage("--handler", error.to_string())
+            }
+            ActError::NoOrigin | ActError::StillConfigured(_) => Self::usage("--from-handler", error.to_string()),
             ActError::NoAct(_) => Self::NotFound(format!("{error}. `hookfast audit list` shows the latest")),
             ActError::NotResumable(..) => Self::Failed(error.to_string()),
             ActError::Store(source) | ActError::Broken { source, .. } => source.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_question_that_takes_too_long_is_no_outage() {
+        let Exit::Failed(said) = AskError::TooBroad(Duration::from_secs(60)).into() else { panic!("another code") };
+        assert!(said.starts_with("the question is too broad") && said.contains("60 s. Ask for less"), "{said}");
+        let away = AskError::Store(StoreError::Unavailable("gone".into()));
+        assert!(matches!(away.into(), Exit::Unreachable(_)));
     }
 }

@@ -2,10 +2,11 @@
 
 use clap::Args;
 use hookfast_store::Filter;
-use hookfast_webhook::{EventId, FailureKind, HandlerName};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, Pattern};
 use humantime_serde::re::humantime;
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
 use uuid::Uuid;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -15,18 +16,19 @@ pub(crate) struct FilterArguments {
     pub(crate) source: Option<String>,
 
     /// Of this type, or all that begin alike, such as `invoice.*`
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
     pub(crate) event_type: Option<String>,
 
     /// Of this account
     #[arg(long)]
     pub(crate) account: Option<String>,
 
-    /// That died of this, such as `timeout`
+    /// Only jobs that failed with this kind, such as `timeout`
     #[arg(long, value_name = "KIND")]
     pub(crate) failure: Option<FailureKind>,
 
-    /// Received at this time or later: `2026-07-01T08:00:00Z`, or an age such as `2h` or `3d`
+    /// Received at this time or later: `2026-07-01T08:00:00Z`, a day such as `2026-07-01` (from 00:00 UTC), or an age such as
+    /// `2h` or `3d`
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) since: Option<OffsetDateTime>,
 
@@ -40,7 +42,8 @@ impl FilterArguments {
     pub(crate) fn filter(&self, events: &[Uuid], handler: Option<&str>) -> Filter {
         let Self { source, event_type, account, failure, since, until } = self.clone();
         let events = events.iter().copied().map(EventId).collect();
-        Filter { events, source, handler: handler.map(Into::into), event_type, account, failure, since, until }
+        let handler = handler.map(Into::into);
+        Filter { events, source, handler, event_type, account, failure, since, until, state: None, as_of: None }
     }
 }
 
@@ -48,27 +51,51 @@ fn time(text: &str) -> Result<OffsetDateTime, String> {
     time_at(text, OffsetDateTime::now_utc())
 }
 
-/// A time, or an age as seen from `now`.
+/// A time, a day, or an age as seen from `now`.
 fn time_at(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
     let age = || now.checked_sub(humantime::parse_duration(text).ok()?.try_into().ok()?);
-    OffsetDateTime::parse(text, &Rfc3339)
-        .ok()
-        .or_else(age)
-        .ok_or_else(|| "write a time such as 2026-07-01T08:00:00Z, or an age such as 2h or 3d".into())
+    time_or_day(text).or_else(age).ok_or_else(|| {
+        "write a time such as 2026-07-01T08:00:00Z, a day such as 2026-07-01, or an age such as 2h or 3d".into()
+    })
 }
 
-/// A rate as the configuration writes them, in jobs a second.
+/// A time, or the beginning of a day in UTC.
+fn time_or_day(text: &str) -> Option<OffsetDateTime> {
+    let day = || Some(Date::parse(text, format_description!("[year]-[month]-[day]")).ok()?.midnight().assume_utc());
+    OffsetDateTime::parse(text, &Rfc3339).ok().or_else(day)
+}
+
+/// A time, a day, or seconds since 1970, in such seconds.
+pub(crate) fn unix_time(text: &str) -> Result<i64, String> {
+    let time = || time_or_day(text).map(OffsetDateTime::unix_timestamp);
+    text.parse().ok().or_else(time).ok_or_else(|| {
+        "write a time such as 2026-07-01T08:00:00Z, a day such as 2026-07-01, or unix seconds such as 1782892800".into()
+    })
+}
+
+/// The id of an event or of an act.
+pub(crate) fn id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_| {
+        "an id is 36 characters long, such as 01a1ec6e-a5a7-7094-a7c3-043dd2eeac1e. `hookfast events list`, \
+         `hookfast dead-letters list` and `hookfast audit list` show ids"
+            .into()
+    })
+}
+
+/// As the configuration has it: the whole type, or its beginning.
+fn event_type(text: &str) -> Result<String, String> {
+    text.parse::<Pattern>().map(|_| text.into())
+}
+
+/// A rate as the configuration writes them, or a number alone, in things a second.
 pub(crate) fn per_second(text: &str) -> Result<f64, String> {
-    let parse = || {
-        let (count, unit) = text.split_once('/')?;
-        let count = f64::from(count.parse::<u32>().ok().filter(|count| *count > 0)?);
-        match unit {
-            "s" => Some(count),
-            "m" => Some(count / 60.0),
-            _ => None,
-        }
+    let (count, seconds) = match text.split_once('/') {
+        None | Some((_, "s")) => (text.trim_end_matches("/s"), 1.0),
+        Some((count, "m")) => (count, 60.0),
+        Some(_) => ("", 1.0),
     };
-    parse().ok_or_else(|| "write a number and `/s` or `/m`, such as 50/s".into())
+    let count = count.parse::<f64>().ok().filter(|count| *count > 0.0 && count.is_finite());
+    count.map(|count| count / seconds).ok_or_else(|| "write a number and `/s` or `/m`, such as 50/s".into())
 }
 
 pub(crate) fn handler_name(text: &str) -> Result<HandlerName, String> {
@@ -82,12 +109,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_date_or_an_age() {
+    fn a_time_is_a_time_a_day_or_an_age() {
         let now = datetime!(2026-07-10 12:00 UTC);
         assert_eq!(time_at("2026-07-01T08:00:00+02:00", now), Ok(datetime!(2026-07-01 06:00 UTC)));
         assert_eq!(time_at("2h", now), Ok(datetime!(2026-07-10 10:00 UTC)));
         assert_eq!(time_at("1d 12h", now), Ok(datetime!(2026-07-09 00:00 UTC)));
-        for bad in ["", "yesterday", "2026-07-01", "-2h", "5", "99999999999y"] {
+        assert_eq!(time_at("2026-07-01", now), Ok(datetime!(2026-07-01 00:00 UTC)));
+        for bad in ["", "yesterday", "2026-07-32", "01.07.2026", "-2h", "5", "99999999999y"] {
             assert!(time_at(bad, now).is_err(), "{bad}");
         }
     }
@@ -96,8 +124,33 @@ mod tests {
     fn a_rate_is_a_number_and_a_unit() {
         assert_eq!(per_second("50/s"), Ok(50.0));
         assert_eq!(per_second("30/m"), Ok(0.5));
-        for bad in ["", "50", "0/s", "-1/s", "50/h", "x/s"] {
+        assert_eq!((per_second("50"), per_second("0.5")), (Ok(50.0), Ok(0.5)));
+        for bad in ["", "0", "0/s", "-1/s", "50/h", "x/s", "/s", "inf", "NaN/s", "5/s/s"] {
             assert!(per_second(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_clock_is_a_time_a_day_or_unix_seconds() {
+        assert_eq!(unix_time("1782892800"), Ok(1_782_892_800));
+        assert_eq!(unix_time("2026-07-01"), Ok(1_782_864_000));
+        assert_eq!(unix_time("2026-07-01T08:00:00Z"), Ok(1_782_892_800));
+        assert!(unix_time("noon").is_err_and(|problem| problem.contains("unix seconds")));
+    }
+
+    #[test]
+    fn what_is_no_id_is_said_in_plain_words() {
+        let problem = id("foo").expect_err("it is none");
+        assert!(problem.contains("36 characters") && problem.contains("events list"), "{problem}");
+        let new = Uuid::now_v7();
+        assert_eq!(id(&new.to_string()), Ok(new));
+    }
+
+    #[test]
+    fn a_type_is_written_as_in_the_configuration() {
+        assert_eq!(event_type("invoice.*").as_deref(), Ok("invoice.*"));
+        for bad in ["*create", "", "a*b"] {
+            assert!(event_type(bad).is_err_and(|problem| problem.contains("invoice.*")), "{bad}");
         }
     }
 

@@ -40,7 +40,9 @@ mod development;
 mod events;
 mod exit;
 mod filter;
+mod jobs;
 mod keeping;
+mod known;
 mod logging;
 mod migrate;
 mod providers;
@@ -64,6 +66,7 @@ pub use hookfast_store::sqlx;
 pub use hookfast_webhook::{Failure, FailureKind};
 
 use cli::{AuditCommand, Cli, Command, ConfigCommand, DeadLettersCommand, EventsCommand, ProvidersCommand};
+use config::OperatorConfig;
 use exit::Exit;
 use serve::{Role, Start};
 
@@ -80,13 +83,15 @@ pub fn run(handlers: Handlers) -> ExitCode {
 
 fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
     let load = || config::load(cli.config.as_deref(), handlers).map_err(Exit::Config);
+    // What is asked of the store alone needs neither secrets nor the handlers' code.
+    let operator = || config::load_for_operators(cli.config.as_deref(), handlers).map_err(Exit::Config);
     let serve = |role, migrate| serve::serve(load()?, &Start { role, file: cli.config.as_deref(), migrate, handlers });
     match cli.command {
         Command::Serve(arguments) => serve(Role::All, arguments.migrate),
         Command::Receive(arguments) => serve(Role::Receive, arguments.migrate),
         Command::Work(arguments) => serve(Role::Work(arguments.handlers), arguments.migrate),
         Command::RunJob { event, handler } => apart::run_job(&load()?, event, &handler),
-        Command::Migrate => in_runtime(migrate::migrate(load()?)),
+        Command::Migrate => in_runtime(migrate::migrate(operator()?)),
         Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref(), handlers),
         Command::Simulate(arguments) => in_runtime(simulate::run(load()?, arguments)),
         Command::Providers(arguments) => {
@@ -100,18 +105,19 @@ fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
             Ok(())
         }
         Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), handlers, json),
-        Command::Spool { json } => in_runtime(spool::show(load()?, json)),
+        Command::Spool { json } => in_runtime(spool::show(operator()?, json)),
         Command::Events(EventsCommand::List { limit, unhandled, json }) => {
-            in_runtime(events::list(load()?, limit, unhandled, json))
+            in_runtime(events::list(operator()?, limit, unhandled, json))
         }
-        Command::Events(EventsCommand::Show { id, raw, json }) => in_runtime(events::show(load()?, id, raw, json)),
-        Command::DeadLetters(command) => in_runtime(dead_letters(load()?, command)),
-        Command::Replay(arguments) => in_runtime(replay::run(load()?, arguments)),
-        Command::Audit(AuditCommand::List(arguments)) => in_runtime(audit::list(load()?, &arguments)),
+        Command::Events(EventsCommand::Show { id, raw, json }) => in_runtime(events::show(operator()?, id, raw, json)),
+        Command::DeadLetters(command) => in_runtime(dead_letters(operator()?, command)),
+        Command::Jobs(command) => in_runtime(jobs::run(operator()?, command)),
+        Command::Replay(arguments) => in_runtime(replay::run(operator()?, arguments)),
+        Command::Audit(AuditCommand::List(arguments)) => in_runtime(audit::list(operator()?, &arguments)),
     }
 }
 
-async fn dead_letters(config: Config, command: DeadLettersCommand) -> Result<(), Exit> {
+async fn dead_letters(config: OperatorConfig, command: DeadLettersCommand) -> Result<(), Exit> {
     match command {
         DeadLettersCommand::List(arguments) => dead_letters::list(config, &arguments).await,
         DeadLettersCommand::Show(arguments) => dead_letters::show(config, &arguments).await,

@@ -2,10 +2,10 @@
 
 use hookfast_store::{Migrate, open};
 
-use crate::Config;
+use crate::config::OperatorConfig;
 use crate::exit::Exit;
 
-pub(crate) async fn migrate(config: Config) -> Result<(), Exit> {
+pub(crate) async fn migrate(config: OperatorConfig) -> Result<(), Exit> {
     let store = open(&config.store, Migrate::Run).await?;
     store.close().await;
     outln!("The tables are up to date.");

@@ -1,48 +1,45 @@
 //! `hookfast replay`
 
 use std::io::{self, BufRead, IsTerminal};
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hookfast_admin::operate::{
-    ActError, BATCH_MAX, Handlers, KeyOfBody, Outcome, Preview, Progress, Replay, Selection, preview, replay, resume,
-    unfinished,
+    ActError, BATCH_MAX, Count, Handlers, Outcome, Preview, Progress, Replay, Selection, how_many, preview, replay,
+    resume, unfinished,
 };
-use hookfast_store::{Filter, Store, Which};
+use hookfast_store::{Filter, Found, Store, Which};
 use hookfast_webhook::HandlerName;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Config;
 use crate::audit::who;
 use crate::cli::ReplayArguments;
+use crate::config::OperatorConfig;
 use crate::dead_letters::print_table;
 use crate::events::{found_json, open_existing, plain, print_unhandled};
 use crate::exit::Exit;
+use crate::known::refuse_unknown;
+
+/// How an interrupted replay goes on.
+const RESUME: &str = "hookfast replay --resume";
 
 /// How many a dry run shows.
 pub(crate) const SAMPLE: usize = 10;
 
-pub(crate) async fn run(config: Config, arguments: ReplayArguments) -> Result<(), Exit> {
-    let handlers = handlers(&config);
-    check_handler(arguments.handler.as_ref(), &handlers)?;
+pub(crate) async fn run(config: OperatorConfig, arguments: ReplayArguments) -> Result<(), Exit> {
+    let handlers = &config.handlers;
+    check_handler(arguments.handler.as_ref(), handlers)?;
     let store = open_existing(&config).await?;
     let outcome = match arguments.resume {
-        Some(audit) => Some(go_on(&*store, audit, &arguments, &handlers).await?),
-        None => begin(&*store, &arguments, &handlers).await?,
+        Some(audit) => Some(go_on(&*store, audit, &arguments, handlers).await?),
+        None => begin(&*store, &config, &arguments).await?,
     };
     store.close().await;
     outcome.map_or(Ok(()), |outcome| report(&outcome, arguments.act.json))
-}
-
-fn handlers(config: &Config) -> Handlers {
-    Handlers::new(config.handlers.iter().map(|configured| {
-        let handler = Arc::clone(&configured.handler);
-        let key: KeyOfBody = Arc::new(move |body| handler.ordering_key(body));
-        (configured.subscription.clone(), key)
-    }))
 }
 
 /// A name that was mistyped would otherwise look like a handler without dead letters.
@@ -70,16 +67,27 @@ fn selection(arguments: &ReplayArguments) -> Selection {
 }
 
 /// Begins a replay, if there is something to replay and it is really wanted.
-async fn begin(store: &dyn Store, arguments: &ReplayArguments, handlers: &Handlers) -> Result<Option<Outcome>, Exit> {
-    let act = &arguments.act;
-    let selection = selection(arguments);
+async fn begin(
+    store: &dyn Store,
+    config: &OperatorConfig,
+    arguments: &ReplayArguments,
+) -> Result<Option<Outcome>, Exit> {
+    let (act, handlers) = (&arguments.act, &config.handlers);
+    let selection = selection(arguments).as_of_now(store).await?;
+    if let Some(onto) = &selection.onto {
+        handlers.check_target(onto)?;
+    }
     let wants = |found: &_| handlers.want(selection.onto.as_ref(), found);
     let seen = preview(store, &selection, wants, SAMPLE).await?;
+    if seen.looked_at == 0 {
+        let flag = if arguments.from_handler.is_some() { "--from-handler" } else { "--handler" };
+        refuse_unknown(store, config, &selection.filter, flag).await?;
+    }
     if act.dry_run {
         print_preview(&seen, &selection, act.json);
         return Ok(None);
     }
-    if seen.count == 0 {
+    if seen.looked_at == 0 {
         return say_nothing_found(store, &selection, act.json).await.map(|()| None);
     }
     confirm(&selection, seen.count, "replay", act.yes)?;
@@ -95,7 +103,35 @@ async fn begin(store: &dyn Store, arguments: &ReplayArguments, handlers: &Handle
     let stop = stop_at_signal()?;
     let outcome = replay(store, &order, handlers, |progress| show(&bar, progress), &stop).await;
     bar.finish_and_clear();
-    outcome.map(Some).map_err(with_way_on)
+    let outcome = outcome.map_err(|error| with_way_on(error, RESUME))?;
+    if outcome.progress.changed > 0 && !act.json {
+        warn_if_nothing_begins(store, &order.selection, &seen.sample).await?;
+    }
+    Ok(Some(outcome))
+}
+
+/// How long to wait for the first of them to begin: the sweeper looks every second.
+const BEGINS_WITHIN: Duration = Duration::from_secs(5);
+
+/// A replay makes jobs due and runs none of them. Where no worker runs, that looks like success.
+async fn warn_if_nothing_begins(store: &dyn Store, selection: &Selection, sample: &[Found]) -> Result<(), Exit> {
+    let end = Instant::now() + BEGINS_WITHIN;
+    while Instant::now() < end {
+        for found in sample {
+            let Some(handler) = selection.onto.as_ref().or(found.handler.as_ref()) else { continue };
+            let jobs = store.jobs_of(found.event).await?;
+            if jobs.iter().any(|job| job.handler == handler.as_str() && job.state != "pending") {
+                return Ok(());
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    eprintln!(
+        "warning: none of the first jobs has begun after {} s. Does a worker run (`hookfast serve` or `hookfast work`), and is \
+         the handler not paused? The jobs wait until then.",
+        BEGINS_WITHIN.as_secs()
+    );
+    Ok(())
 }
 
 async fn go_on(
@@ -105,29 +141,31 @@ async fn go_on(
     handlers: &Handlers,
 ) -> Result<Outcome, Exit> {
     let (_, order) = unfinished(store, audit).await?;
-    let left = store.count(order.selection.which, &order.selection.filter).await?;
+    let left = how_many(store, order.selection.which, &order.selection.filter, 0, 0).await?;
     let bar = progress_bar(left, arguments.act.json);
     let stop = stop_at_signal()?;
     let outcome = resume(store, audit, arguments.rate, handlers, |progress| show(&bar, progress), &stop).await;
     bar.finish_and_clear();
-    outcome.map_err(with_way_on)
+    outcome.map_err(|error| with_way_on(error, RESUME))
 }
 
-fn progress_bar(length: u64, hidden: bool) -> ProgressBar {
+pub(crate) fn progress_bar(length: Count, hidden: bool) -> ProgressBar {
     let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(Some(length), target);
-    match ProgressStyle::with_template("{bar:40} {pos} of {len}, {per_sec}, {eta} left") {
+    let known = length.is_exact().then_some(length.at_least());
+    let bar = ProgressBar::with_draw_target(known, target);
+    let (with_end, without_end) = ("{bar:40} {pos} of {len}, {per_sec}, {eta} left", "{pos} so far, {per_sec}");
+    match ProgressStyle::with_template(if known.is_some() { with_end } else { without_end }) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
 }
 
-fn show(bar: &ProgressBar, progress: Progress) {
+pub(crate) fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_position(progress.found);
 }
 
 /// The first signal lets the step under way end; a second one does not wait.
-fn stop_at_signal() -> Result<CancellationToken, Exit> {
+pub(crate) fn stop_at_signal() -> Result<CancellationToken, Exit> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Exit::failed)?;
     let stop = CancellationToken::new();
@@ -148,17 +186,14 @@ fn stop_at_signal() -> Result<CancellationToken, Exit> {
 }
 
 /// What is done stays done, so the operator is told how to do the rest.
-fn with_way_on(error: ActError) -> Exit {
+pub(crate) fn with_way_on(error: ActError, command: &str) -> Exit {
     let ActError::Broken { audit, source } = error else { return error.into() };
+    let way_on = format!("`{command} {audit}` goes on where it ended");
     match Exit::from(source) {
-        Exit::Unreachable(problem) => Exit::Unreachable(format!("{problem}. {}", way_on(audit))),
-        Exit::Failed(problem) => Exit::Failed(format!("{problem}. {}", way_on(audit))),
+        Exit::Unreachable(problem) => Exit::Unreachable(format!("{problem}. {way_on}")),
+        Exit::Failed(problem) => Exit::Failed(format!("{problem}. {way_on}")),
         other => other,
     }
-}
-
-fn way_on(audit: Uuid) -> String {
-    format!("`hookfast replay --resume {audit}` goes on where it ended")
 }
 
 fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
@@ -168,7 +203,8 @@ fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
         outln!("{}", json!({"audit": audit, "found": found, "replayed": changed, "skipped": skipped, "done": is_done}));
     }
     if !is_done {
-        return Err(Exit::Interrupted(format!("interrupted after {}. {}", jobs(changed), way_on(audit))));
+        let way_on = format!("`{RESUME} {audit}` goes on where it ended");
+        return Err(Exit::Interrupted(format!("interrupted after {}. {way_on}", jobs(changed))));
     }
     if !as_json {
         outln!("Replayed {}. Noted in the audit as {audit}.", jobs(changed));
@@ -190,7 +226,7 @@ pub(crate) async fn say_nothing_found(store: &dyn Store, selection: &Selection, 
             return Err(Exit::NotFound(format!("there is no event {event}. `hookfast events list` shows the newest")));
         }
     }
-    let finished = store.count(Which::Finished, &selection.filter).await?;
+    let finished = how_many(store, Which::Finished, &selection.filter, 0, 0).await?.at_least();
     store.close().await;
     if as_json {
         outln!("{}", json!({"found": 0}));
@@ -198,13 +234,15 @@ pub(crate) async fn say_nothing_found(store: &dyn Store, selection: &Selection, 
     }
     outln!("Nothing to do: there are no {} like that.", words(selection.which));
     if !selection.filter.events.is_empty() && finished > 0 {
-        let jobs = jobs(finished);
-        outln!("But {jobs} succeeded, died or came to rest: `hookfast replay --finished EVENT_ID` runs those again.");
+        let (jobs, ids) = (jobs(finished), &selection.filter.events);
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        let ids = ids.join(" ");
+        outln!("But {jobs} succeeded, died or came to rest. To run them again: hookfast replay --finished {ids}");
     }
     Ok(())
 }
 
-fn jobs(count: u64) -> String {
+pub(crate) fn jobs(count: u64) -> String {
     if count == 1 { "1 job".into() } else { format!("{count} jobs") }
 }
 
@@ -213,23 +251,30 @@ fn words(which: Which) -> &'static str {
         Which::DeadLetters => "dead letters",
         Which::Succeeded => "jobs that succeeded",
         Which::Finished => "finished jobs",
-        Which::Unhandled => "events that nobody handles",
+        Which::Unfinished => "unfinished jobs",
+        Which::Unhandled => "events without a handler",
     }
 }
 
-/// Whether it is about several and nothing was said about which.
-fn is_sweeping(selection: &Selection, count: u64) -> bool {
-    count > 1 && selection.filter == Filter::default() && selection.onto.is_none()
+/// From this many jobs on an act is confirmed, whatever was said about which.
+const MANY: u64 = 1000;
+
+/// Whether it is about several and nothing was said about which, or about many.
+fn is_sweeping(selection: &Selection, count: Count) -> bool {
+    let said = Filter { as_of: None, ..selection.filter.clone() };
+    let nothing_said = said == Filter::default() && selection.onto.is_none();
+    let is_unfinished = selection.which == Which::Unfinished;
+    count.at_least() >= MANY || (count.at_least() > 1 && (nothing_said || is_unfinished))
 }
 
-/// Asks before an act on everything. Where nobody can be asked, it must have been said.
-pub(crate) fn confirm(selection: &Selection, count: u64, verb: &str, yes: bool) -> Result<(), Exit> {
+/// Asks before an act on much. Where there is no terminal to ask on, `--yes` must have been said.
+pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool) -> Result<(), Exit> {
     if yes || !is_sweeping(selection, count) {
         return Ok(());
     }
     let all = format!("{verb} {count} {}", words(selection.which));
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let problem = format!("this would {all}: add --yes if that is meant, or say which");
+        let problem = format!("this would {all}: add --yes if that is meant, or say which with a filter or --limit");
         return Err(Exit::usage("--yes", problem));
     }
     eprint!("This would {all}. Go on? [y/N] ");
@@ -246,15 +291,18 @@ pub(crate) fn print_preview(seen: &Preview, selection: &Selection, as_json: bool
         outln!(
             "{}",
             json!({
-                "dry_run": true, "found": count, "looked_at": looked_at, "skipped": skipped,
+                "dry_run": true, "found": count.at_least(), "found_is_exact": count.is_exact(), "looked_at": looked_at, "skipped": skipped,
                 "by_handler": by_handler, "by_reason": by_reason, "by_type": by_type, "sample": sample,
             })
         );
         return;
     }
     outln!("{count} {}; nothing was changed.", words(selection.which));
+    if count.at_least() > *looked_at || !count.is_exact() {
+        outln!("Of the first {looked_at}:");
+    }
     if *skipped > 0 {
-        outln!("Of the first {looked_at}, {skipped} would be left out: no handler of this configuration wants them.");
+        outln!("{skipped} would be left out: no handler of this configuration wants them.");
     }
     for (name, tally) in [("by handler", by_handler), ("by reason", by_reason), ("by type", by_type)] {
         if !tally.is_empty() {
@@ -331,7 +379,9 @@ mod tests {
             "--failure bad-luck".into(),
             "--force-effects".into(),
             "--handler No/Name".into(),
-            "--rate 50".into(),
+            "--rate 50/h".into(),
+            "--limit 0".into(),
+            "--type *create".into(),
             "--since yesterday".into(),
             "evt_1".into(),
             format!("--resume {id} --source stripe"),
@@ -347,12 +397,16 @@ mod tests {
 
     #[test]
     fn an_act_is_sweeping_unless_something_was_said_about_which() {
-        assert!(is_sweeping(&selected(""), 2));
-        assert!(is_sweeping(&selected("--limit 5 --succeeded"), 2));
-        assert!(!is_sweeping(&selected(""), 1));
+        assert!(is_sweeping(&selected(""), Count::Exactly(2)));
+        assert!(is_sweeping(&selected("--limit 5 --succeeded"), Count::Exactly(2)));
+        assert!(!is_sweeping(&selected(""), Count::Exactly(1)));
         for some in ["--source stripe", "--handler ledger", "--unhandled --handler ledger", "--since 2h"] {
-            assert!(!is_sweeping(&selected(some), 2), "{some}");
+            assert!(!is_sweeping(&selected(some), Count::Exactly(2)), "{some}");
         }
-        assert!(confirm(&selected(""), 2, "replay", true).is_ok());
+        for some in ["--source stripe", "--limit 5000", "--unhandled --handler ledger"] {
+            assert!(is_sweeping(&selected(some), Count::Exactly(MANY)), "{some}");
+            assert!(is_sweeping(&selected(some), Count::MoreThan(MANY)), "{some}");
+        }
+        assert!(confirm(&selected(""), Count::Exactly(2), "replay", true).is_ok());
     }
 }

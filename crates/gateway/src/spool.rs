@@ -3,7 +3,7 @@
 use hookfast_store::{SetAside, Spool, SpoolStatus, StoreUrl};
 use serde_json::{Value, json};
 
-use crate::Config;
+use crate::config::OperatorConfig;
 use crate::events::{rfc3339, to_the_second};
 use crate::exit::Exit;
 
@@ -11,7 +11,7 @@ use crate::exit::Exit;
 const SHOWN: usize = 20;
 
 /// Says how many events wait in the spool, and since when.
-pub(crate) async fn show(config: Config, as_json: bool) -> Result<(), Exit> {
+pub(crate) async fn show(config: OperatorConfig, as_json: bool) -> Result<(), Exit> {
     let Some(spool) = config.spool else {
         let why = match config.store.url {
             StoreUrl::Sqlite(_) => "a spool stands before Postgres, and the store is SQLite, which needs none",

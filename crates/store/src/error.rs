@@ -1,5 +1,7 @@
 //! Errors, named by what the caller can do about them.
 
+use std::time::Duration;
+
 /// A verb of the store failed. Nothing may be answered 2xx on any of these.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -13,6 +15,20 @@ pub enum StoreError {
     /// An I/O error or damage. This handle gives no more promises: the process must open the store anew.
     #[error("the store had an I/O error and is not used any more until a restart: {0}")]
     Broken(String),
+}
+
+/// An operator's question has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AskError {
+    /// The database is fine, but there is too much to go through.
+    #[error(
+        "the question is too broad: the database was not done with it after {} s. Ask for less: a shorter time with \
+         --since and --until, one --handler, a smaller --limit, or the ids of events", .0.as_secs()
+    )]
+    TooBroad(Duration),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The store cannot be opened.

@@ -27,14 +27,14 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, Value, Written};
-pub use error::{OpenError, StoreError, is_about_statement, is_outage, is_too_slow};
+pub use error::{AskError, OpenError, StoreError, is_about_statement, is_outage, is_too_slow};
 pub use headers::StoredHeaders;
 pub use job::{
     Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
     NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
-pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Resolution, Step, Which};
+pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
 pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
@@ -108,11 +108,15 @@ pub trait Work: Send + Sync {
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;
 }
 
+/// The longest that the database works on an operator's question: far longer than recording may take, because an operator can
+/// wait, and not without end, because it costs the others.
+pub const QUESTION_MAX: Duration = Duration::from_secs(60);
+
 /// What operators ask of a database.
 #[async_trait]
 pub trait Operate: Send + Sync {
     /// The newest events first.
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError>;
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError>;
 
     /// One event with everything that was recorded about it.
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError>;
@@ -127,10 +131,24 @@ pub trait Operate: Send + Sync {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError>;
+    ) -> Result<Vec<Found>, AskError>;
+
+    /// The same with the newest event first.
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError>;
+
+    /// The names of all sources that ever had an event.
+    async fn sources(&self) -> Result<Vec<String>, StoreError>;
+
+    /// Now, by the store's clock, and the newest event that it has.
+    async fn moment(&self) -> Result<Moment, StoreError>;
+
+    /// How many [`Operate::find`] would find in all; nothing if counting takes longer than `within`.
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError>;
 
     /// How many [`Operate::find`] would find in all.
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError>;
+    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, AskError> {
+        self.count_within(which, filter, QUESTION_MAX).await?.ok_or(AskError::TooBroad(QUESTION_MAX))
+    }
 
     /// The runs of a job, the first one first.
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError>;

@@ -27,6 +27,68 @@ pub struct Filter {
     pub since: Option<OffsetDateTime>,
     /// Received before this time.
     pub until: Option<OffsetDateTime>,
+    /// In this state, such as `pending`.
+    pub state: Option<String>,
+    /// As things stood at this moment: no event that came later, no job that ended later.
+    pub as_of: Option<Moment>,
+}
+
+/// A moment by the store's own clock, with the newest event that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The time.
+    pub at: OffsetDateTime,
+    /// The last of the events; smaller than any if there was none.
+    pub last_event: EventId,
+}
+
+impl Moment {
+    /// A moment of which only the time is known.
+    pub fn at(at: OffsetDateTime) -> Self {
+        Self { at, last_event: EventId(last_id_of(at)) }
+    }
+}
+
+/// How far the time in an event's id may be from the time of its arrival. Both are read from one clock, one after the other;
+/// but when that clock is set back, ids go on from where they were.
+const ID_SLACK: time::Duration = time::Duration::HOUR;
+
+impl Filter {
+    /// No event before this one is meant. An id begins with the time of the arrival, so a time is a bound for ids.
+    pub(crate) fn first_id(&self, after: Option<&Cursor>) -> Uuid {
+        let since = self.since.map(|since| first_id_of(since.saturating_sub(ID_SLACK)));
+        let named = self.events.iter().min().map(|event| event.0);
+        [since, named, after.map(|cursor| cursor.event.0)].into_iter().flatten().max().unwrap_or(Uuid::nil())
+    }
+
+    /// No event after this one is meant.
+    pub(crate) fn last_id(&self) -> Uuid {
+        let until = self.until.map(|until| last_id_of(until.saturating_add(ID_SLACK)));
+        let named = self.events.iter().max().map(|event| event.0);
+        let as_of = self.as_of.map(|moment| moment.last_event.0);
+        [until, named, as_of].into_iter().flatten().min().unwrap_or(Uuid::max())
+    }
+}
+
+/// Every source once, by one look into the index for each.
+pub(crate) const SOURCES: &str = "
+WITH RECURSIVE found (source) AS (
+    SELECT (SELECT min(source) FROM dedupe_keys)
+    UNION ALL
+    SELECT (SELECT min(source) FROM dedupe_keys WHERE source > found.source) FROM found WHERE source IS NOT NULL
+)
+SELECT source FROM found WHERE source IS NOT NULL";
+
+/// The bits of a UUIDv7 behind its milliseconds.
+const BITS_BEHIND_TIME: u32 = 80;
+
+fn first_id_of(time: OffsetDateTime) -> Uuid {
+    let milliseconds = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
+    Uuid::from_u128(milliseconds << BITS_BEHIND_TIME)
+}
+
+fn last_id_of(time: OffsetDateTime) -> Uuid {
+    Uuid::from_u128(first_id_of(time).as_u128() | ((1 << BITS_BEHIND_TIME) - 1))
 }
 
 /// In which state.
@@ -38,11 +100,13 @@ pub enum Which {
     Succeeded,
     /// Dead letters, succeeded and resolved jobs.
     Finished,
+    /// Jobs that are waiting, being run, or to be tried again.
+    Unfinished,
     /// Events that no handler has a job for. None of them is of a handler or died of something.
     Unhandled,
 }
 
-/// A job, or an event that nobody handles, as an operator sees it in a list.
+/// A job, or an event without a handler, as an operator sees it in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The event.
@@ -57,6 +121,10 @@ pub struct Found {
     pub message: Option<String>,
     /// How often it was tried.
     pub attempts: u32,
+    /// When it is looked at next, or how long its worker has it.
+    pub due_at: Option<OffsetDateTime>,
+    /// Since when a worker has it.
+    pub claimed_at: Option<OffsetDateTime>,
     /// When it ended.
     pub finished_at: Option<OffsetDateTime>,
     /// The source.
@@ -73,7 +141,7 @@ pub struct Found {
     pub ordering_key: Option<String>,
 }
 
-/// Where a list goes on: after this event and handler (empty for an event that nobody handles).
+/// Where a list goes on: after this event and handler (empty for an event without a handler).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     /// The event.
@@ -121,11 +189,14 @@ pub struct Effect {
 pub enum Resolution {
     /// It need not be done.
     Ignored,
-    /// Somebody did it by hand.
+    /// It was done by hand.
     ManualFix,
 }
 
 impl Resolution {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Ignored, Self::ManualFix];
+
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -175,6 +246,8 @@ pub struct Step<'a> {
     pub next_after: Option<EventId>,
     /// Whether that was all.
     pub is_last: bool,
+    /// Finished jobs that ended later than this are left alone.
+    pub as_of: Option<OffsetDateTime>,
 }
 
 /// What is done to jobs.
@@ -196,4 +269,61 @@ pub enum Act<'a> {
         /// How.
         resolution: Resolution,
     },
+    /// Unfinished jobs that no worker has become resolved, with the reason `moved`, and their events get jobs of another
+    /// handler, unless they have such a job already.
+    Move {
+        /// Which, and the job that takes its place.
+        jobs: &'a [(JobId, NewJob)],
+    },
+    /// Unfinished jobs that no worker has become resolved.
+    Abandon {
+        /// Which.
+        jobs: &'a [JobId],
+        /// How.
+        resolution: Resolution,
+    },
+}
+
+/// The reason of a job that was moved to another handler.
+pub(crate) const MOVED: &str = "moved";
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+    use uuid::Timestamp;
+
+    use super::*;
+
+    fn id_of(time: OffsetDateTime) -> Uuid {
+        let seconds = time.unix_timestamp().unsigned_abs();
+        Uuid::new_v7(Timestamp::from_unix(uuid::NoContext, seconds, time.nanosecond()))
+    }
+
+    #[test]
+    fn a_time_is_a_bound_for_the_ids_of_that_time() {
+        let time = datetime!(2026-07-10 12:00:00.123 UTC);
+        let id = id_of(time);
+        assert!(first_id_of(time) <= id && id <= last_id_of(time));
+        let millisecond = time::Duration::MILLISECOND;
+        assert!(last_id_of(time - millisecond) < id && id < first_id_of(time + millisecond));
+        assert_eq!(Moment::at(time).last_event.0, last_id_of(time));
+    }
+
+    #[test]
+    fn the_narrowest_of_all_bounds_counts() {
+        let time = datetime!(2026-07-10 12:00 UTC);
+        let all = Filter::default();
+        assert_eq!((all.first_id(None), all.last_id()), (Uuid::nil(), Uuid::max()));
+        let some = Filter { since: Some(time), until: Some(time + time::Duration::DAY), ..all };
+        let early = EventId(id_of(time - time::Duration::DAY));
+        let late = EventId(id_of(time + time::Duration::WEEK));
+        assert_eq!(some.first_id(None), first_id_of(time - ID_SLACK));
+        assert_eq!(some.last_id(), last_id_of(time + time::Duration::DAY + ID_SLACK));
+        let named = Filter { events: vec![late, early], ..some.clone() };
+        assert_eq!((named.first_id(None), named.last_id()), (some.first_id(None), some.last_id()));
+        let cursor = Cursor { event: late, handler: String::new() };
+        assert_eq!(some.first_id(Some(&cursor)), late.0);
+        let then = Filter { as_of: Some(Moment { at: time, last_event: early }), ..some };
+        assert_eq!(then.last_id(), early.0);
+    }
 }

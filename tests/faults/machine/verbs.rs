@@ -208,7 +208,10 @@ impl Sequence<'_> {
             is_done: false,
         };
         self.store.begin_act(&audit).await.unwrap();
-        self.store.act(&hookfast_store::Step { audit: audit.id, act, next_after: None, is_last: true }).await.unwrap()
+        self.store
+            .act(&hookfast_store::Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None })
+            .await
+            .unwrap()
     }
 }
 

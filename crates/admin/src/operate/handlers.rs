@@ -6,27 +6,48 @@ use std::sync::Arc;
 use hookfast_store::{Found, NewJob, Store, StoreError};
 use hookfast_webhook::{HandlerName, Ordering, Subscription};
 
+use super::ActError;
+
 /// What a handler computes from a body, for those that keep an order of their own.
 pub type KeyOfBody = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
 /// The handlers of the configuration.
 #[derive(Clone, Default)]
-pub struct Handlers(Vec<(Subscription, KeyOfBody)>);
+pub struct Handlers {
+    known: Vec<(Subscription, KeyOfBody)>,
+    /// Those whose code is in another program: what they subscribe to is not known here.
+    foreign: Vec<HandlerName>,
+}
 
 impl Handlers {
     /// All of them, each with the ordering key it computes.
     pub fn new(handlers: impl IntoIterator<Item = (Subscription, KeyOfBody)>) -> Self {
-        Self(handlers.into_iter().collect())
+        Self { known: handlers.into_iter().collect(), foreign: Vec::new() }
+    }
+
+    /// And these, of which only the names are known. Their own jobs can be replayed, and no others be given to them.
+    pub fn with_foreign(mut self, names: impl IntoIterator<Item = HandlerName>) -> Self {
+        self.foreign.extend(names);
+        self
     }
 
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &HandlerName> {
-        self.0.iter().map(|(subscription, _)| &subscription.handler)
+        self.known.iter().map(|(subscription, _)| &subscription.handler).chain(&self.foreign)
     }
 
     /// Whether there is such a handler.
     pub fn has(&self, name: &HandlerName) -> bool {
         self.names().any(|known| known == name)
+    }
+
+    /// Fails unless events can be given to this handler.
+    pub fn check_target(&self, name: &HandlerName) -> Result<(), ActError> {
+        match self.find(name) {
+            Some(_) => Ok(()),
+            None if self.has(name) => Err(ActError::Foreign(name.to_string())),
+            None => Err(ActError::no_handler(name, self)),
+        }
     }
 
     /// Whether a job is made of this: its own handler is there, or `onto` subscribes to such events.
@@ -62,7 +83,7 @@ impl Handlers {
     }
 
     fn find(&self, name: &HandlerName) -> Option<&(Subscription, KeyOfBody)> {
-        self.0.iter().find(|(subscription, _)| subscription.handler == *name)
+        self.known.iter().find(|(subscription, _)| subscription.handler == *name)
     }
 }
 

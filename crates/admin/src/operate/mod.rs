@@ -1,9 +1,10 @@
-//! What operators do to jobs: replay and resolve. Each is one function with two doors, the command line and the admin API.
+//! What operators do to jobs: replay, resolve, move. Each is one function with two doors, the command line and the admin API.
 //!
 //! An act is noted in the audit before it begins, and goes on in steps. Each step is done and noted in one transaction, so an
 //! act that was interrupted goes on after its last finished step.
 
 mod handlers;
+mod jobs;
 mod pages;
 mod preview;
 mod replay;
@@ -12,19 +13,20 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
-use hookfast_store::{Audit, Store, StoreError};
+use hookfast_store::{AskError, Audit, Store, StoreError};
 use hookfast_webhook::HandlerName;
 use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use handlers::{Handlers, KeyOfBody};
-pub use preview::{Preview, preview};
+pub use jobs::{Abandon, HandlerJobs, abandon, resume_abandon, summary};
+pub use preview::{Count, Preview, how_many, preview};
 pub use replay::{Replay, replay, resume, unfinished};
 pub use resolve::{Resolve, resolve};
 pub use selection::{Selection, UnreadableSelection};
 
-/// The most jobs in one step: a step is one transaction, and nobody else should wait long for it.
+/// The most jobs in one step: a step is one transaction, and no other should wait long for it.
 pub const BATCH_MAX: u32 = 200;
 
 /// How far an act has got in this run.
@@ -55,8 +57,8 @@ pub enum ActError {
     /// Who does something that cannot be undone says why.
     #[error("{0} needs a reason")]
     NoReason(&'static str),
-    /// Nobody handles them, so somebody must be named.
-    #[error("events that nobody handles need a handler to be given to")]
+    /// They have no handler, so one must be named.
+    #[error("events without a handler need one to be given to")]
     NoTarget,
     /// The handler is not configured.
     #[error("there is no handler `{name}`; there is: {known}")]
@@ -66,6 +68,21 @@ pub enum ActError {
         /// Those that there are.
         known: String,
     },
+    /// Only its own program knows what the handler subscribes to.
+    #[error(
+        "the code of the handler `{0}` is not in this program, so what it subscribes to is not known: use the program that \
+         has it, or write `types` into its section of the configuration"
+    )]
+    Foreign(String),
+    /// It would be about the jobs of all handlers.
+    #[error("say whose jobs it is about")]
+    NoOrigin,
+    /// Its jobs are run.
+    #[error(
+        "the handler `{0}` is configured here, so its unfinished jobs are run. Remove it from the configuration first, or \
+         wait for them: what gives up is a dead letter, which can be replayed for another handler or resolved"
+    )]
+    StillConfigured(String),
     /// There is nothing to go on with.
     #[error("there is no act {0}")]
     NoAct(Uuid),
@@ -74,18 +91,28 @@ pub enum ActError {
     NotResumable(Uuid, String),
     /// The store failed before anything was begun.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] AskError),
     /// The store failed in the middle; [`resume`] goes on.
     #[error("{source}")]
     Broken {
         /// The act in the audit.
         audit: Uuid,
         /// What went wrong.
-        source: StoreError,
+        source: AskError,
     },
 }
 
+impl From<StoreError> for ActError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
 impl ActError {
+    fn broken(audit: Uuid) -> impl Fn(AskError) -> Self + Copy {
+        move |source| Self::Broken { audit, source }
+    }
+
     fn no_handler(name: &HandlerName, handlers: &Handlers) -> Self {
         let known: Vec<_> = handlers.names().map(HandlerName::as_str).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };

@@ -1,6 +1,6 @@
 //! The jobs of a selection, some at a time.
 
-use hookfast_store::{Cursor, Found, Store, StoreError};
+use hookfast_store::{AskError, Cursor, Found, Store};
 use hookfast_webhook::EventId;
 
 use super::Selection;
@@ -26,6 +26,13 @@ pub(super) struct Page {
     pub(super) is_last: bool,
 }
 
+impl Page {
+    /// Nothing more.
+    pub(super) fn last() -> Self {
+        Self { found: Vec::new(), next_after: None, is_last: true }
+    }
+}
+
 impl<'a> Pages<'a> {
     /// From the first event, or from the one after `complete`.
     pub(super) fn after(store: &'a dyn Store, selection: &'a Selection, complete: Option<EventId>) -> Self {
@@ -34,7 +41,7 @@ impl<'a> Pages<'a> {
     }
 
     /// About `wanted` jobs, and those that belong to the same event, but never more than `at_most`.
-    pub(super) async fn next(&mut self, wanted: u32, at_most: u64) -> Result<Page, StoreError> {
+    pub(super) async fn next(&mut self, wanted: u32, at_most: u64) -> Result<Page, AskError> {
         let Selection { which, filter, .. } = self.selection;
         let asked = wanted + ROOM;
         let mut found = self.store.find(*which, filter, self.cursor.as_ref(), asked).await?;
@@ -89,6 +96,8 @@ mod tests {
             reason: None,
             message: None,
             attempts: 0,
+            due_at: None,
+            claimed_at: None,
             finished_at: None,
             source: "stripe".into(),
             event_type: "x".into(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookfast_store::{Act, Audit, Found, NewJob, Step, Store, StoreError, Which};
+use hookfast_store::{Act, Audit, Found, Moment, NewJob, Step, Store, StoreError, Which};
 use hookfast_webhook::EventId;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -23,9 +23,9 @@ pub struct Replay {
     pub why: Option<String>,
     /// Forget that their effects were done: they are done a second time.
     pub force_effects: bool,
-    /// So many jobs a second at most.
+    /// The most jobs a second.
     pub rate: Option<f64>,
-    /// About so many jobs in a step, up to [`BATCH_MAX`].
+    /// About this many jobs in a step, up to [`BATCH_MAX`].
     pub batch: u32,
 }
 
@@ -43,7 +43,8 @@ struct Written {
 /// The action in the audit.
 const ACTION: &str = "replay";
 
-/// Replays what is selected, until it is done or `stop` says so. `progress` hears of every step.
+/// Replays what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
+/// `progress` hears of every step.
 pub async fn replay(
     store: &dyn Store,
     replay: &Replay,
@@ -52,6 +53,7 @@ pub async fn replay(
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
     check(replay, handlers)?;
+    let replay = &Replay { selection: replay.selection.clone().as_of_now(store).await?, ..replay.clone() };
     let what = Written {
         selection: replay.selection.clone(),
         force_effects: replay.force_effects,
@@ -92,8 +94,11 @@ pub async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Replay), 
         Ok(written) => written,
         Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
     };
+    let mut selection = written.selection;
+    // Versions before this one noted no moment. It was not before the act began.
+    selection.filter.as_of.get_or_insert(Moment::at(audit.at));
     let replay = Replay {
-        selection: written.selection,
+        selection,
         who: audit.who.clone(),
         why: audit.why.clone(),
         force_effects: written.force_effects,
@@ -109,16 +114,16 @@ fn check(replay: &Replay, handlers: &Handlers) -> Result<(), ActError> {
     }
     match &replay.selection.onto {
         None if replay.selection.which == Which::Unhandled => Err(ActError::NoTarget),
-        Some(onto) if !handlers.has(onto) => Err(ActError::no_handler(onto, handlers)),
-        _ => Ok(()),
+        Some(onto) => handlers.check_target(onto),
+        None => Ok(()),
     }
 }
 
-/// Where a replay stands before this run.
-struct Start {
-    audit: Uuid,
-    after: Option<EventId>,
-    jobs_before: u64,
+/// Where an act stands before this run.
+pub(super) struct Start {
+    pub(super) audit: Uuid,
+    pub(super) after: Option<EventId>,
+    pub(super) jobs_before: u64,
 }
 
 async fn go_on(
@@ -130,7 +135,7 @@ async fn go_on(
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
     let Start { audit, after, jobs_before } = start;
-    let broken = |source| ActError::Broken { audit, source };
+    let broken = ActError::broken(audit);
     let limit = replay.selection.limit.unwrap_or(u64::MAX);
     let mut pages = Pages::after(store, &replay.selection, after);
     let mut pace = Pace::new(replay.rate);
@@ -141,14 +146,15 @@ async fn go_on(
         }
         let left = limit.saturating_sub(jobs_before + progress.changed);
         let page = if left == 0 {
-            Page { found: Vec::new(), next_after: None, is_last: true }
+            Page::last()
         } else {
             pages.next(step_size(replay.batch, replay.rate), left).await.map_err(broken)?
         };
-        let jobs = jobs(store, replay, handlers, &page.found).await.map_err(broken)?;
+        let jobs = jobs(store, replay, handlers, &page.found).await.map_err(|error| broken(error.into()))?;
         let act = Act::Replay { jobs: &jobs.made, force_effects: replay.force_effects };
-        let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last };
-        progress.changed += store.act(&step).await.map_err(broken)?;
+        let as_of = replay.selection.filter.as_of.map(|moment| moment.at);
+        let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last, as_of };
+        progress.changed += store.act(&step).await.map_err(|error| broken(error.into()))?;
         progress.found += page.found.len() as u64;
         progress.skipped += jobs.skipped;
         report(progress);

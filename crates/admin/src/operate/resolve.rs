@@ -1,4 +1,4 @@
-//! Resolve: dead letters that nobody has to run again.
+//! Resolve: dead letters that need not run again.
 
 use hookfast_store::{Act, Filter, Found, JobId, Resolution, Step, Store, Which};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, begin, is_blank};
 pub struct Resolve {
     /// Which.
     pub filter: Filter,
-    /// At most so many.
+    /// At most this many.
     pub limit: Option<u64>,
     /// How.
     pub resolution: Resolution,
@@ -35,7 +35,7 @@ impl Resolve {
     }
 }
 
-/// Resolves dead letters. It is quick, and what is resolved is dead no more: interrupted, it is simply done again.
+/// Resolves dead letters, as they stood at the filter's moment or stand now. It is quick, and what is resolved is dead no more: interrupted, it is simply done again.
 pub async fn resolve(
     store: &dyn Store,
     resolve: &Resolve,
@@ -44,10 +44,10 @@ pub async fn resolve(
     if is_blank(Some(&resolve.why)) {
         return Err(ActError::NoReason("resolving dead letters"));
     }
-    let selection = resolve.selection();
+    let selection = resolve.selection().as_of_now(store).await?;
     let what = Written { selection: &selection, resolution: resolve.resolution.as_str() };
     let audit = begin(store, "resolve", &resolve.who, Some(&resolve.why), &what).await?;
-    let broken = |source| ActError::Broken { audit, source };
+    let broken = ActError::broken(audit);
     let mut pages = Pages::after(store, &selection, None);
     let mut progress = Progress::default();
     let mut is_done = false;
@@ -58,8 +58,9 @@ pub async fn resolve(
         let id = |found: &Found| Some(JobId { event: found.event, handler: found.handler.clone()? });
         let jobs: Vec<_> = page.found.iter().filter_map(id).collect();
         let act = Act::Resolve { jobs: &jobs, resolution: resolve.resolution };
-        let step = Step { audit, act, next_after: page.next_after, is_last: is_done };
-        progress.changed += store.act(&step).await.map_err(broken)?;
+        let as_of = selection.filter.as_of.map(|moment| moment.at);
+        let step = Step { audit, act, next_after: page.next_after, is_last: is_done, as_of };
+        progress.changed += store.act(&step).await.map_err(|error| broken(error.into()))?;
         progress.found += page.found.len() as u64;
         report(progress);
     }

@@ -1,6 +1,6 @@
 //! Which jobs an act is about, and how that stands in the audit.
 
-use hookfast_store::{Filter, Which};
+use hookfast_store::{Filter, Moment, Store, StoreError, Which};
 use hookfast_webhook::{EventId, FailureKind, HandlerName};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -16,8 +16,19 @@ pub struct Selection {
     pub filter: Filter,
     /// The handler that gets their events; without it each job is its own handler's.
     pub onto: Option<HandlerName>,
-    /// At most so many jobs.
+    /// At most this many jobs.
     pub limit: Option<u64>,
+}
+
+impl Selection {
+    /// The same as things stand now, unless a moment was fixed before: an act is about what was there when it was looked at,
+    /// and never about what came later.
+    pub async fn as_of_now(mut self, store: &dyn Store) -> Result<Self, StoreError> {
+        if self.filter.as_of.is_none() {
+            self.filter.as_of = Some(store.moment().await?);
+        }
+        Ok(self)
+    }
 }
 
 /// The JSON says something that this program does not understand.
@@ -47,6 +58,12 @@ struct Written {
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     until: Option<OffsetDateTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    as_of: Option<OffsetDateTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_event: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     onto: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
@@ -58,18 +75,20 @@ enum WrittenWhich {
     DeadLetters,
     Succeeded,
     Finished,
+    Unfinished,
     Unhandled,
 }
 
 impl From<Selection> for Written {
     fn from(selection: Selection) -> Self {
         let Selection { which, filter, onto, limit } = selection;
-        let Filter { events, source, handler, event_type, account, failure, since, until } = filter;
+        let Filter { events, source, handler, event_type, account, failure, since, until, state, as_of } = filter;
         Self {
             which: match which {
                 Which::DeadLetters => WrittenWhich::DeadLetters,
                 Which::Succeeded => WrittenWhich::Succeeded,
                 Which::Finished => WrittenWhich::Finished,
+                Which::Unfinished => WrittenWhich::Unfinished,
                 Which::Unhandled => WrittenWhich::Unhandled,
             },
             events: events.iter().map(ToString::to_string).collect(),
@@ -80,6 +99,9 @@ impl From<Selection> for Written {
             failure: failure.map(|failure| failure.to_string()),
             since,
             until,
+            state,
+            as_of: as_of.map(|moment| moment.at),
+            last_event: as_of.map(|moment| moment.last_event.to_string()),
             onto: onto.map(|handler| handler.to_string()),
             limit,
         }
@@ -93,11 +115,18 @@ impl TryFrom<Written> for Selection {
         let events: Result<Vec<Uuid>, _> = written.events.iter().map(|event| event.parse()).collect();
         let onto = written.onto.as_deref().map(HandlerName::new).transpose();
         let failure = written.failure.as_deref().map(str::parse::<FailureKind>).transpose();
+        let last_event = written.last_event.as_deref().map(str::parse::<Uuid>).transpose();
+        let as_of = match (written.as_of, last_event.map_err(|error| unreadable(&error))?) {
+            (Some(at), Some(last)) => Some(Moment { at, last_event: EventId(last) }),
+            (None, None) => None,
+            _ => return Err(UnreadableSelection("`as_of` and `last_event` belong together".into())),
+        };
         Ok(Self {
             which: match written.which {
                 WrittenWhich::DeadLetters => Which::DeadLetters,
                 WrittenWhich::Succeeded => Which::Succeeded,
                 WrittenWhich::Finished => Which::Finished,
+                WrittenWhich::Unfinished => Which::Unfinished,
                 WrittenWhich::Unhandled => Which::Unhandled,
             },
             filter: Filter {
@@ -109,6 +138,8 @@ impl TryFrom<Written> for Selection {
                 failure: failure.map_err(|error| unreadable(&error))?,
                 since: written.since,
                 until: written.until,
+                state: written.state,
+                as_of,
             },
             onto: onto.map_err(|error| unreadable(&error))?,
             limit: written.limit,
@@ -146,8 +177,10 @@ mod tests {
             failure: Some(FailureKind::BadPayload),
             since: Some(time),
             until: Some(time + time::Duration::HOUR),
+            state: Some("failed".into()),
+            as_of: Some(Moment { at: time, last_event: EventId(Uuid::now_v7()) }),
         };
-        for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unhandled] {
+        for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unfinished, Which::Unhandled] {
             let onto = Some(HandlerName::new("mail").unwrap());
             let selection = Selection { which, filter: filter.clone(), onto, limit: Some(u64::MAX) };
             let written = serde_json::to_string(&selection).unwrap();
@@ -162,6 +195,8 @@ mod tests {
             r#"{"which":"dead_letters","failure":"bad_luck"}"#,
             r#"{"which":"dead_letters","events":["evt_1"]}"#,
             r#"{"which":"dead_letters","onto":"No Name"}"#,
+            r#"{"which":"dead_letters","as_of":"2026-07-01T08:00:00Z"}"#,
+            r#"{"which":"dead_letters","as_of":"2026-07-01T08:00:00Z","last_event":"evt_1"}"#,
             r#"{"which":"all"}"#,
             r#"{"source":"stripe"}"#,
         ] {

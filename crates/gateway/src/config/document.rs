@@ -41,7 +41,8 @@ impl Document {
     ) -> Result<Self, Vec<Problem>> {
         let broken = |error: toml::de::Error| {
             let line = error.span().map_or(1, |span| line_at(text, span.start));
-            let problem = format!("this is not TOML: {}", error.message());
+            let second = (error.message() == "duplicate key").then(|| said_twice(text, line));
+            let problem = second.unwrap_or_else(|| format!("this is not TOML: {}", error.message()));
             vec![Problem { origin: format!("{name}:{line}"), key: String::new(), problem }]
         };
         let spans = DeTable::parse(text).map_err(broken)?;
@@ -105,6 +106,11 @@ impl Document {
         }
     }
 
+    /// Puts a section back that was taken.
+    pub(super) fn put_back(&mut self, key: &str, section: Table) {
+        self.root.insert(key.into(), section.into());
+    }
+
     /// What nobody took is unknown.
     pub(super) fn finish(&mut self) {
         for key in std::mem::take(&mut self.root).keys() {
@@ -129,6 +135,25 @@ impl Document {
             }
         }
     }
+}
+
+/// What stands in this line for a second time, and where it stands first.
+fn said_twice(text: &str, line: usize) -> String {
+    let before: Vec<_> =
+        text.lines().take(line).map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
+    let Some((second, before)) = before.split_last() else { return "a key is set twice".into() };
+    let first = |is_same: &dyn Fn(&str) -> bool, from: usize| {
+        let found = before.iter().skip(from).position(|line| is_same(line)).map(|place| from + place + 1);
+        found.map_or("further up".into(), |line| format!("in line {line}"))
+    };
+    if second.starts_with('[') {
+        let first = first(&|line| line == *second, 0);
+        return format!("the section `{second}` stands here a second time; it begins {first}: put its keys there");
+    }
+    let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
+    let section = before.iter().rposition(|line| line.starts_with('[')).unwrap_or(0);
+    let first = first(&|line| key(line) == key(second), section);
+    format!("the key `{}` is set here a second time; it is first set {first}", key(second))
 }
 
 fn line_at(text: &str, place: usize) -> usize {

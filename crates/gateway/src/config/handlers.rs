@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookfast_admin::operate;
 use hookfast_processor::{AnyHandler, HandlerConfig, Handlers, Log};
 use hookfast_store::DeadLetters;
 use hookfast_webhook::{
@@ -48,7 +49,7 @@ pub(super) fn read(document: &mut Document, sources: &[String], handlers: &Handl
     }
     let known: Vec<_> = handlers.iter().map(|(name, _)| name.as_str()).collect();
     for (name, value) in configured {
-        if value.get("run").is_none() && value.is_table() {
+        if is_of_another_program(&value) {
             let problem = if known.is_empty() {
                 "this program has no handler of that name, and none of its own. Write `run = \"log\"` for the built-in one, \
                  or put your handlers into a program: docs/handlers.md"
@@ -62,6 +63,43 @@ pub(super) fn read(document: &mut Document, sources: &[String], handlers: &Handl
         found.extend(read_one(document, &name, value, sources, None));
     }
     found
+}
+
+/// A section for code that this program does not have.
+fn is_of_another_program(section: &Value) -> bool {
+    section.get("run").is_none() && section.is_table()
+}
+
+/// The same for operators, who may use another program than the one that has the handlers: what is said about such a handler
+/// is believed.
+pub(super) fn read_for_operators(
+    document: &mut Document,
+    sources: &[String],
+    handlers: &Handlers,
+) -> operate::Handlers {
+    let mut foreign = Vec::new();
+    let mut elsewhere = toml::Table::new();
+    let mut here = toml::Table::new();
+    for (name, value) in document.take("handlers") {
+        let is_ours = handlers.get(&name).is_some() || !is_of_another_program(&value);
+        if is_ours { &mut here } else { &mut elsewhere }.insert(name, value);
+    }
+    document.put_back("handlers", here);
+    let mut found = read(document, sources, handlers);
+    for (name, value) in elsewhere {
+        let knows_order = value.get("ordering").and_then(Value::as_str) != Some("computed");
+        let is_enough = value.get("types").is_some() && knows_order;
+        let stand_in = HandlerName::new(&name).ok().and_then(|name| log(&name));
+        match read_one(document, &name, value, sources, stand_in.as_ref()) {
+            Some(handler) if is_enough => found.push(handler),
+            handler => foreign.extend(handler.map(|handler| handler.subscription.handler)),
+        }
+    }
+    let known = found.into_iter().map(|ConfiguredHandler { subscription, handler, .. }| {
+        let key: operate::KeyOfBody = Arc::new(move |body| handler.ordering_key(body));
+        (subscription, key)
+    });
+    operate::Handlers::new(known).with_foreign(foreign)
 }
 
 fn read_one(
@@ -132,11 +170,14 @@ fn built_in(value: &Value, is_own: bool, name: Option<&HandlerName>) -> Result<A
     match parse::text::<String>(value)?.as_str() {
         "log" => {
             let name = name.ok_or("the handler has no usable name")?;
-            let handlers = Handlers::new().with_named(name, Log);
-            handlers.get(name.as_str()).cloned().ok_or_else(|| "it was just added".into())
+            log(name).ok_or_else(|| "it was just added".into())
         }
         other => Err(format!("there is no built-in handler `{}`; there is: log", other.escape_debug())),
     }
+}
+
+fn log(name: &HandlerName) -> Option<Arc<dyn AnyHandler>> {
+    Handlers::new().with_named(name, Log).get(name.as_str()).cloned()
 }
 
 fn read_retry(section: &mut Section<'_>) -> RetryPolicy {

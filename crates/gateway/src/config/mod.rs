@@ -73,6 +73,18 @@ impl fmt::Debug for Config {
     }
 }
 
+/// What commands need that only ask the store.
+pub(crate) struct OperatorConfig {
+    /// Where events are kept.
+    pub(crate) store: hookfast_store::Config,
+    /// Where events wait while Postgres is away.
+    pub(crate) spool: Option<SpoolSettings>,
+    /// The names of the endpoints.
+    pub(crate) sources: Vec<String>,
+    /// The handlers that get jobs.
+    pub(crate) handlers: hookfast_admin::operate::Handlers,
+}
+
 /// Where events wait while Postgres is away, and when that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpoolSettings {
@@ -127,14 +139,22 @@ impl fmt::Display for Problem {
 
 /// Loads the file that was named, or the one in this folder, or the defaults for development.
 pub(crate) fn load(file: Option<&Path>, handlers: &Handlers) -> Result<Config, Vec<Problem>> {
+    read(document(file)?, handlers)
+}
+
+/// The same for commands that only ask the store.
+pub(crate) fn load_for_operators(file: Option<&Path>, handlers: &Handlers) -> Result<OperatorConfig, Vec<Problem>> {
+    read_for_operators(document(file)?, handlers)
+}
+
+fn document(file: Option<&Path>) -> Result<Document, Vec<Problem>> {
     // Not `vars`, which panics at a variable that is not text, whoever set it.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    let document = match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
-        Some(file) => Document::read(file, variables)?,
-        None => Document::for_development(variables)?,
-    };
-    read(document, handlers)
+    match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
+        Some(file) => Document::read(file, variables),
+        None => Document::for_development(variables),
+    }
 }
 
 /// The providers there are: also those of a configuration that is otherwise wrong.
@@ -149,6 +169,15 @@ pub(crate) fn providers(file: Option<&Path>) -> Result<Providers, Vec<Problem>> 
 
 fn read(mut document: Document, handlers: &Handlers) -> Result<Config, Vec<Problem>> {
     let config = sections::read(&mut document, handlers);
+    finish(document, config)
+}
+
+fn read_for_operators(mut document: Document, handlers: &Handlers) -> Result<OperatorConfig, Vec<Problem>> {
+    let config = sections::read_for_operators(&mut document, handlers);
+    finish(document, config)
+}
+
+fn finish<T>(mut document: Document, config: Option<T>) -> Result<T, Vec<Problem>> {
     document.finish();
     match config {
         Some(config) if document.problems.is_empty() => Ok(config),

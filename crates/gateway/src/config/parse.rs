@@ -74,6 +74,9 @@ pub(super) fn public_url(value: &Value) -> Parsed<String> {
 
 /// `env:NAME`, `file:PATH`, or the text itself. The errors name the place and never the text.
 pub(crate) fn reference(text: &str) -> Parsed<String> {
+    if matches!(text, "env:" | "file:") {
+        return Err(format!("a name is missing behind `{text}`: write \"env:NAME\" or \"file:PATH\""));
+    }
     if let Some(name) = text.strip_prefix("env:") {
         return std::env::var(name).map_err(|_| format!("the variable {name} is not set, or is not text"));
     }
@@ -88,8 +91,19 @@ pub(crate) fn reference(text: &str) -> Parsed<String> {
 
 /// A secret, from where `reference` says.
 pub(crate) fn secret(text: &str) -> Parsed<Secret> {
+    if let Some(name) = shell_variable(text) {
+        return Err(format!("`{text}` is no secret but a shell's way to name a variable: write \"env:{name}\""));
+    }
     let origin = if text.starts_with("env:") || text.starts_with("file:") { text } else { "the text" };
     Secret::new(reference(text)?).map_err(|_| format!("{origin} is blank"))
+}
+
+/// The name in `$NAME` or `${NAME}`.
+fn shell_variable(text: &str) -> Option<&str> {
+    let name = text.strip_prefix('$')?;
+    let name = name.strip_prefix('{').map_or(Some(name), |name| name.strip_suffix('}'))?;
+    let is_name = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    (!name.is_empty() && name.bytes().all(is_name)).then_some(name)
 }
 
 pub(super) const SECRETS_ALLOWED: &str =

@@ -14,7 +14,7 @@ use hookfast_webhook::{Provider, Secrets, SourceName};
 use toml::{Table, Value};
 
 use super::document::Document;
-use super::{Config, SourceConfig, SpoolSettings, handlers, parse};
+use super::{Config, OperatorConfig, SourceConfig, SpoolSettings, handlers, parse};
 use crate::providers::{Kind, Providers};
 
 pub(super) const SECTIONS: [&str; 8] = ["ingest", "admin", "store", "queue", "work", "catalog", "sources", "handlers"];
@@ -112,6 +112,18 @@ pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<C
         providers,
         handlers,
     })
+}
+
+/// What is asked of the store alone needs neither secrets nor the handlers' code. Everything else in the file is left unread.
+pub(super) fn read_for_operators(document: &mut Document, own_handlers: &Handlers) -> Option<OperatorConfig> {
+    let store = read_store(Section::top(document, "store"));
+    let sources = document.names_in("sources");
+    let handlers = handlers::read_for_operators(document, &sources, own_handlers);
+    for unread in SECTIONS {
+        document.take(unread);
+    }
+    let (store, spool) = store?;
+    Some(OperatorConfig { store, spool, sources, handlers })
 }
 
 fn loopback(port: u16) -> SocketAddr {

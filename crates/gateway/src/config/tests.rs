@@ -102,6 +102,16 @@ fn what_is_not_toml_is_a_problem_with_its_line() {
 }
 
 #[test]
+fn what_is_said_twice_is_named_with_both_places() {
+    let found = problems("[ingest]\nlisten = \"127.0.0.1:1\"\n[admin]\n[ingest] # again\n");
+    let said =
+        "hookfast.toml:4: the section `[ingest]` stands here a second time; it begins in line 1: put its keys there";
+    assert_eq!(found, [said]);
+    let found = problems("[admin]\nlisten = \"a\"\n[ingest]\nlisten = \"b\"\n\nlisten = \"c\"\n");
+    assert_eq!(found, ["hookfast.toml:6: the key `listen` is set here a second time; it is first set in line 4"]);
+}
+
+#[test]
 fn a_value_where_a_section_belongs_is_a_problem() {
     let found = problems("ingest = 1\nsources = []\nhandlers.ledger = true\n");
     for (line, key, found) in [(1, "ingest", &found[0]), (2, "sources", &found[1]), (3, "handlers.ledger", &found[2])] {
@@ -127,6 +137,9 @@ fn a_source_needs_a_secret_that_can_be_read_and_is_not_blank() {
         ("[\"env:HOOKFAST_TEST_UNSET\"]", "the variable HOOKFAST_TEST_UNSET is not set"),
         ("[\"file:/nowhere/secret\"]", "the file /nowhere/secret cannot be read"),
         ("[\"whsec_canary\", \"\"]", "the text is blank"),
+        ("[\"env:\"]", "a name is missing behind `env:`"),
+        ("[\"$STRIPE_SECRET\"]", "write \"env:STRIPE_SECRET\""),
+        ("[\"${STRIPE_SECRET}\"]", "write \"env:STRIPE_SECRET\""),
     ] {
         let found = problems(&format!("[sources.stripe]\nprovider = \"stripe\"\nsecrets = {secrets}\n"));
         assert!(found.len() == 1 && found[0].starts_with("hookfast.toml:3: `sources.stripe.secrets`: "), "{found:?}");
@@ -144,6 +157,53 @@ fn a_secret_is_a_variable_a_file_or_the_text_itself() {
     let source = config.sources.values().next().expect("there is one");
     let found: Vec<_> = source.secrets.iter().map(hookfast_webhook::Secret::expose).collect();
     assert_eq!(found, ["whsec_text", "whsec_file", &std::env::var("PATH").expect("every process has one")]);
+}
+
+#[test]
+fn operators_need_neither_secrets_nor_the_handlers_code() {
+    let text = r#"[store]
+url = "sqlite:there.db"
+
+[queue]
+url = "env:HOOKFAST_TEST_UNSET"
+
+[sources.stripe]
+provider = "stripe"
+secrets = ["env:HOOKFAST_TEST_UNSET"]
+
+[sources.ours]
+provider = "of-a-catalog-that-is-not-here"
+
+[handlers.refunds]
+source = "stripe"
+ordering = "computed"
+
+[handlers.mail]
+types = ["invoice.*"]
+
+[handlers.audit]
+run = "log"
+"#;
+    load_text(text).expect_err("a gateway needs all of it");
+    let for_operators = |text: &str| {
+        let document = Document::parse("hookfast.toml", text, std::iter::empty())?;
+        read_for_operators(document, &Handlers::new())
+    };
+    let config = for_operators(text).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(config.sources, ["ours", "stripe"]);
+    let mut names: Vec<_> = config.handlers.names().map(|name| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["audit", "mail", "refunds"]);
+
+    for (wrong, key) in [
+        ("[store]\nurl = \"mysql://x\"", "store.url"),
+        ("[stor]", "stor"),
+        ("[handlers.refunds]\nsource = \"nope\"", "handlers.refunds.source"),
+        ("[handlers.refunds]\nordring = \"none\"", "handlers.refunds.ordring"),
+    ] {
+        let problems = for_operators(wrong).err().expect("what is asked for must be right");
+        assert_eq!(problems.iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(), [key]);
+    }
 }
 
 #[test]

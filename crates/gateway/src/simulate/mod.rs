@@ -59,12 +59,26 @@ fn source<'a>(config: &'a Config, arguments: &SimulateArguments) -> Result<(&'a 
     let candidates: Vec<_> = of_provider.filter(|(name, _)| named(name)).collect();
     match candidates.as_slice() {
         [source] => Ok(*source),
-        [] => Err(usage("--source", format!("there is no such source of the provider `{}`", arguments.provider))),
+        [] => Err(no_source(config, arguments)),
         several => {
             let names: Vec<_> = several.iter().map(|(name, _)| name.as_str()).collect();
             Err(usage("--source", format!("choose one: {}", names.join(", "))))
         }
     }
+}
+
+fn no_source(config: &Config, arguments: &SimulateArguments) -> Exit {
+    let provider = &arguments.provider;
+    let all: Vec<_> =
+        config.sources.iter().map(|(name, source)| format!("{name} ({})", source.provider.name())).collect();
+    let all = if all.is_empty() { "none".into() } else { all.join(", ") };
+    let (flag, problem) = match &arguments.source {
+        Some(name) => {
+            ("--source", format!("there is no source `{}` of the provider `{provider}`", name.escape_debug()))
+        }
+        None => ("PROVIDER", format!("no source of this configuration has the provider `{provider}`")),
+    };
+    usage(flag, format!("{problem}. The sources are: {all}"))
 }
 
 fn gateway(config: &Config, arguments: &SimulateArguments) -> Result<Uri, Exit> {

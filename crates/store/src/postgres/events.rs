@@ -1,12 +1,12 @@
 //! Reading events back.
 
 use hookfast_webhook::EventId;
-use sqlx::postgres::{PgPool, PgRow};
+use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{Error, Row};
 
 use crate::{EventSummary, JobSummary, StoredEvent, StoredHeaders};
 
-pub(super) async fn latest(pool: &PgPool, limit: u32) -> Result<Vec<EventSummary>, Error> {
+pub(super) async fn latest(connection: &mut PgConnection, limit: u32) -> Result<Vec<EventSummary>, Error> {
     let rows = sqlx::query(
         "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
                 length(body)::bigint AS size_bytes,
@@ -16,7 +16,7 @@ pub(super) async fn latest(pool: &PgPool, limit: u32) -> Result<Vec<EventSummary
          FROM events ORDER BY id DESC LIMIT $1",
     )
     .bind(i64::from(limit))
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await?;
     rows.iter().map(summary).collect()
 }

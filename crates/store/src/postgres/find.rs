@@ -1,9 +1,11 @@
 //! Which jobs or events, by what operators ask for.
 
+use std::time::Duration;
+
 use hookfast_webhook::{EventId, Priority};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{Connection, Error, Row};
+use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use crate::job::{handler, priority};
@@ -17,8 +19,8 @@ macro_rules! about_event {
     AND ($3::text IS NULL OR events.event_type = $3)
     AND ($4::text IS NULL OR starts_with(events.event_type, $4))
     AND ($5::text IS NULL OR events.account = $5)
-    AND ($6::timestamptz IS NULL OR events.received_at >= $6)
-    AND ($7::timestamptz IS NULL OR events.received_at < $7)"
+    AND ($6::timestamptz IS NULL OR (events.received_at >= $6 AND events.id >= $11))
+    AND ($7::timestamptz IS NULL OR (events.received_at < $7 AND events.id <= $12))"
     };
 }
 
@@ -30,6 +32,9 @@ macro_rules! about_job {
     AND ($8::text IS NULL OR jobs.handler = $8)
     AND ($9::text IS NULL OR jobs.reason = $9)
     AND (cardinality($1::uuid[]) = 0 OR jobs.event_id = ANY($1))
+    AND ($10::timestamptz IS NULL OR jobs.finished_at IS NULL OR jobs.finished_at <= $10)
+    AND jobs.event_id >= $11 AND jobs.event_id <= $12
+    AND ($13::text IS NULL OR jobs.state = $13)
     AND ",
             about_event!()
         )
@@ -40,7 +45,9 @@ macro_rules! about_unhandled {
     () => {
         concat!(
             "NOT EXISTS (SELECT FROM jobs WHERE jobs.event_id = events.id)
-    AND $8::text IS NULL AND $9::text IS NULL
+    AND events.id >= $11 AND events.id <= $12
+    AND $8::text IS NULL AND $9::text IS NULL AND ($10::timestamptz IS NULL OR TRUE)
+    AND $13::text IS NULL
     AND ",
             about_event!()
         )
@@ -48,20 +55,22 @@ macro_rules! about_unhandled {
 }
 
 macro_rules! find_jobs {
-    ($state:literal) => {
+    ($state:literal, $order:literal) => {
         concat!(
             "
-SELECT event_id, handler, state, reason, attempts, finished_at, source, event_type, account, received_at, priority,
-    ordering_key,
+SELECT event_id, handler, state, reason, attempts, due_at, claimed_at, finished_at, source, event_type, account,
+    received_at, priority, ordering_key,
     (SELECT message FROM attempts
      WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND attempts.failure IS NOT NULL
      ORDER BY started_at DESC, number DESC LIMIT 1) AS message
 FROM jobs JOIN events ON events.id = jobs.event_id
-WHERE (jobs.event_id, jobs.handler) > ($10, $11)
+WHERE (jobs.event_id, jobs.handler) > ($14, $15)
     AND ",
             about_job!($state),
             "
-ORDER BY jobs.event_id, jobs.handler LIMIT $12"
+ORDER BY ",
+            $order,
+            " LIMIT $16"
         )
     };
 }
@@ -73,18 +82,37 @@ macro_rules! count_jobs {
     };
 }
 
-const FIND_UNHANDLED: &str = concat!(
+macro_rules! find_unhandled {
+    ($order:literal) => {
+        concat!(
     "
 SELECT id AS event_id, NULL::text AS handler, NULL::text AS state, NULL::text AS reason, 0 AS attempts,
-    NULL::timestamptz AS finished_at, source, event_type, account, received_at, NULL::text AS priority,
+    NULL::timestamptz AS due_at, NULL::timestamptz AS claimed_at, NULL::timestamptz AS finished_at, source, event_type, account, received_at, NULL::text AS priority,
     NULL::text AS ordering_key, NULL::text AS message
 FROM events
-WHERE (id, '') > ($10, $11)
+WHERE (id, '') > ($14, $15)
     AND ",
-    about_unhandled!(),
-    "
-ORDER BY id LIMIT $12"
-);
+            about_unhandled!(),
+            "
+ORDER BY ",
+            $order,
+            " LIMIT $16"
+        )
+    };
+}
+
+/// The statement that lists these, in the order that is written for jobs and for events.
+macro_rules! find {
+    ($which:expr, $jobs:literal, $events:literal) => {
+        match $which {
+            Which::DeadLetters => find_jobs!("jobs.state = 'dead_letter'", $jobs),
+            Which::Succeeded => find_jobs!("jobs.state = 'succeeded'", $jobs),
+            Which::Finished => find_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')", $jobs),
+            Which::Unfinished => find_jobs!("jobs.finished_at IS NULL", $jobs),
+            Which::Unhandled => find_unhandled!($events),
+        }
+    };
+}
 
 const COUNT_UNHANDLED: &str = concat!("SELECT count(*) FROM events WHERE ", about_unhandled!());
 
@@ -95,20 +123,33 @@ pub(super) async fn find(
     after: Option<&Cursor>,
     limit: u32,
 ) -> Result<Vec<Found>, Error> {
-    let statement = match which {
-        Which::DeadLetters => find_jobs!("jobs.state = 'dead_letter'"),
-        Which::Succeeded => find_jobs!("jobs.state = 'succeeded'"),
-        Which::Finished => find_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')"),
-        Which::Unhandled => FIND_UNHANDLED,
-    };
-    let mut transaction = connection.begin_with(ASK).await?;
-    let rows = with_filter(statement, filter)
+    let statement = find!(which, "jobs.event_id, jobs.handler", "id");
+    list(connection, statement, filter, after, limit).await
+}
+
+pub(super) async fn find_newest(
+    connection: &mut PgConnection,
+    which: Which,
+    filter: &Filter,
+    limit: u32,
+) -> Result<Vec<Found>, Error> {
+    let statement = find!(which, "jobs.event_id DESC, jobs.handler DESC", "id DESC");
+    list(connection, statement, filter, None, limit).await
+}
+
+async fn list(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    filter: &Filter,
+    after: Option<&Cursor>,
+    limit: u32,
+) -> Result<Vec<Found>, Error> {
+    let rows = with_filter(statement, filter, after)
         .bind(after.map_or(Uuid::nil(), |cursor| cursor.event.0))
         .bind(after.map_or("", |cursor| cursor.handler.as_str()))
         .bind(i64::from(limit))
-        .fetch_all(&mut *transaction)
+        .fetch_all(connection)
         .await?;
-    transaction.commit().await?;
     rows.iter().map(found).collect()
 }
 
@@ -117,22 +158,34 @@ pub(super) async fn count(connection: &mut PgConnection, which: Which, filter: &
         Which::DeadLetters => count_jobs!("jobs.state = 'dead_letter'"),
         Which::Succeeded => count_jobs!("jobs.state = 'succeeded'"),
         Which::Finished => count_jobs!("jobs.state IN ('dead_letter', 'succeeded', 'resolved')"),
+        Which::Unfinished => count_jobs!("jobs.finished_at IS NULL"),
         Which::Unhandled => COUNT_UNHANDLED,
     };
-    let mut transaction = connection.begin_with(ASK).await?;
-    let row = with_filter(statement, filter).fetch_one(&mut *transaction).await?;
-    transaction.commit().await?;
+    let row = with_filter(statement, filter, None).fetch_one(connection).await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }
 
-/// Only a plan for these very values can use an index for the conditions that are set and forget the others.
-const ASK: &str = "
+/// Begins an operator's question. Only a plan for these very values can use an index for the conditions that are set and
+/// forget the others.
+pub(super) const BEGIN: &str = "
 BEGIN READ ONLY;
 SET LOCAL plan_cache_mode = force_custom_plan;
 SET LOCAL enable_seqscan = on
 ";
 
-fn with_filter(statement: &'static str, filter: &Filter) -> Query<'static, Postgres, PgArguments> {
+/// Lets what follows in the transaction take this long at most.
+pub(super) async fn limit(connection: &mut PgConnection, at_most: Duration) -> Result<(), Error> {
+    // Zero would be no limit.
+    let milliseconds = at_most.as_millis().max(1).to_string();
+    let set = sqlx::query("SELECT set_config('statement_timeout', $1, true)").bind(milliseconds);
+    set.execute(connection).await.map(|_| ())
+}
+
+fn with_filter(
+    statement: &'static str,
+    filter: &Filter,
+    after: Option<&Cursor>,
+) -> Query<'static, Postgres, PgArguments> {
     let event_type = filter.event_type.as_deref();
     let prefix = event_type.and_then(|event_type| event_type.strip_suffix('*'));
     sqlx::query(statement)
@@ -145,6 +198,10 @@ fn with_filter(statement: &'static str, filter: &Filter) -> Query<'static, Postg
         .bind(filter.until)
         .bind(filter.handler.clone())
         .bind(filter.failure.map(|failure| failure.as_str()))
+        .bind(filter.as_of.map(|moment| moment.at))
+        .bind(filter.first_id(after))
+        .bind(filter.last_id())
+        .bind(filter.state.clone())
 }
 
 fn found(row: &PgRow) -> Result<Found, Error> {
@@ -157,6 +214,8 @@ fn found(row: &PgRow) -> Result<Found, Error> {
         reason: row.try_get("reason")?,
         message: row.try_get("message")?,
         attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
+        due_at: row.try_get("due_at")?,
+        claimed_at: row.try_get("claimed_at")?,
         finished_at: row.try_get("finished_at")?,
         source: row.try_get("source")?,
         event_type: row.try_get("event_type")?,

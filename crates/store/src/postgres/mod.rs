@@ -20,6 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use hookfast_webhook::EventId;
+use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -30,11 +31,12 @@ pub(crate) use open::name;
 use connections::Connections;
 
 use crate::lent::Lent;
+use crate::operate::SOURCES;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
-    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, NotTaken, Operate, Record,
-    Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token,
-    Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
+    EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, NotTaken,
+    Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError,
+    StoredEvent, Sweep, Swept, Token, Which, Work, Written, is_too_slow,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -164,8 +166,8 @@ impl Work for PostgresStore {
 
 #[async_trait]
 impl Operate for PostgresStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.pool, limit).await.map_err(|error| judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| events::latest(connection, limit).await).await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -182,12 +184,29 @@ impl Operate for PostgresStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        on(&self.pool, async |connection| find::find(connection, which, filter, after, limit).await).await
+    ) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find(connection, which, filter, after, limit).await)
+            .await
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        on(&self.pool, async |connection| find::count(connection, which, filter).await).await
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        match ask(&self.pool, within, async |connection| find::count(connection, which, filter).await).await {
+            Err(AskError::TooBroad(_)) => Ok(None),
+            counted => counted.map(Some),
+        }
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        ask(&self.pool, QUESTION_MAX, async |connection| find::find_newest(connection, which, filter, limit).await)
+            .await
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.pool).await.map_err(|error| judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.pool).await.map_err(|error| judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
@@ -246,6 +265,29 @@ async fn within<T>(
     let done = timeout(patience, verb(lent.connection())).await.map_err(|_| too_slow(patience))?;
     lent.give_back();
     done.map_err(|error| judge(&error))
+}
+
+/// Asks something for an operator, who may wait longer than a batch: the database has as long as `at_most`.
+async fn ask<T>(
+    pool: &PgPool,
+    at_most: Duration,
+    question: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, AskError> {
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let asked = async |connection: &mut PgConnection| {
+        let mut transaction = connection.begin_with(find::BEGIN).await?;
+        find::limit(&mut transaction, at_most).await?;
+        let answer = question(&mut transaction).await?;
+        transaction.commit().await?;
+        Ok(answer)
+    };
+    // The database ends it by itself; this is for a server that is gone without a word.
+    let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow(at_most))?;
+    lent.give_back();
+    answer.map_err(|error: sqlx::Error| match is_too_slow(&error) {
+        true => AskError::TooBroad(at_most),
+        false => judge(&error).into(),
+    })
 }
 
 fn too_slow(patience: Duration) -> StoreError {

@@ -7,7 +7,14 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
-use crate::{Attempt, Audit, Effect, JobId};
+use crate::{Attempt, Audit, Effect, JobId, Moment};
+
+pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {
+    let row = sqlx::query("SELECT clock_timestamp() AS at, (SELECT id FROM events ORDER BY id DESC LIMIT 1) AS last");
+    let row = row.fetch_one(pool).await?;
+    let last: Option<Uuid> = row.try_get("last")?;
+    Ok(Moment { at: row.try_get("at")?, last_event: EventId(last.unwrap_or(Uuid::nil())) })
+}
 
 pub(super) async fn attempts(pool: &PgPool, job: &JobId) -> Result<Vec<Attempt>, Error> {
     let rows = sqlx::query(

@@ -1,26 +1,32 @@
-//! What operators do to jobs: replay and resolve.
+//! What operators do to jobs: replay, resolve, move.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use hookfast_webhook::EventId;
 use sqlx::Error;
 use sqlx::sqlite::SqliteConnection;
+use time::OffsetDateTime;
 
-use super::moment::now;
+use super::moment::{micros, now};
 use super::rows::{ManyRows, Values};
 use super::work::job;
+use crate::operate::MOVED;
 use crate::{Act, JobId, NewJob, Resolution, Step};
 
 pub(super) static REPLAY: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "INSERT INTO jobs (event_id, handler, due_at, priority, ordering_key)
-         SELECT * FROM {rows} WHERE EXISTS (SELECT 1 FROM events WHERE id = column1)
+         SELECT column1, column2, column3, column4, column5 FROM {rows}
+         WHERE EXISTS (SELECT 1 FROM events WHERE id = column1)
+             AND NOT EXISTS (SELECT 1 FROM jobs AS later
+                             WHERE later.event_id = column1 AND later.handler = column2 AND later.finished_at > column6)
          ON CONFLICT (event_id, handler) DO UPDATE
-         SET state = 'pending', attempts = 0, crashes = 0, due_at = excluded.due_at, token = NULL, worker = NULL,
-             claimed_at = NULL, reason = NULL, finished_at = NULL
+         SET state = 'pending', attempts = 0, crashes = 0, interruptions = 0, due_at = excluded.due_at,
+             token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL
          WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
          RETURNING event_id, handler",
-        5,
+        6,
     )
 });
 
@@ -32,19 +38,24 @@ pub(super) static RESOLVE: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "UPDATE jobs SET state = 'resolved', reason = column3, finished_at = column4 FROM {rows}
          WHERE jobs.event_id = +column1 AND jobs.handler = +column2 AND jobs.state = 'dead_letter'
+             AND (column5 IS NULL OR jobs.finished_at <= column5)
          RETURNING event_id, handler",
-        4,
+        5,
     )
 });
 
 /// Those that waited behind a resolved job are not to wait for the sweeper's next round as well.
+///
+/// SQLite takes a partial index only if every condition of the index stands in the statement.
 pub(super) static NEXT_IN_LINE: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "UPDATE jobs SET due_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER)
          WHERE state = 'pending' AND (event_id, handler) IN (
              SELECT (SELECT behind.event_id FROM jobs AS behind
                      WHERE behind.handler = resolved.handler AND behind.ordering_key = resolved.ordering_key
-                         AND behind.event_id > resolved.event_id AND behind.state = 'pending'
+                         AND behind.event_id > resolved.event_id AND behind.ordering_key IS NOT NULL
+                         AND behind.state <> 'succeeded' AND behind.state <> 'resolved'
+                         AND behind.finished_at IS NULL AND behind.state = 'pending'
                      ORDER BY behind.event_id LIMIT 1), resolved.handler
              FROM {rows} CROSS JOIN jobs AS resolved
              WHERE resolved.event_id = column1 AND resolved.handler = column2)",
@@ -52,20 +63,56 @@ pub(super) static NEXT_IN_LINE: LazyLock<ManyRows> = LazyLock::new(|| {
     )
 });
 
+/// A job whose lease has ended has no worker any more.
+pub(super) static ABANDON: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "UPDATE jobs SET state = 'resolved', reason = column3, finished_at = column4, token = NULL, worker = NULL,
+                         claimed_at = NULL
+         FROM {rows}
+         WHERE jobs.event_id = +column1 AND jobs.handler = +column2
+             AND (jobs.state = 'pending' OR jobs.state = 'failed'
+                  OR (jobs.state = 'processing' AND jobs.due_at <= column4))
+         RETURNING event_id, handler",
+        4,
+    )
+});
+
+pub(super) static MAKE: LazyLock<ManyRows> = LazyLock::new(|| {
+    ManyRows::new(
+        "INSERT INTO jobs (event_id, handler, due_at, priority, ordering_key)
+         SELECT column1, column2, column3, column4, column5 FROM {rows} WHERE TRUE
+         ON CONFLICT (event_id, handler) DO NOTHING",
+        5,
+    )
+});
+
 /// Does a part of an act and says how many jobs it changed; nothing if there is no such act.
 pub(super) async fn act(writer: &mut SqliteConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
     let changed = match step.act {
-        Act::Replay { jobs, force_effects } => replay(writer, jobs, force_effects).await?,
-        Act::Resolve { jobs, resolution } => resolve(writer, jobs, resolution).await?,
+        Act::Replay { jobs, force_effects } => replay(writer, jobs, force_effects, step.as_of).await?,
+        Act::Resolve { jobs, resolution } => resolve(writer, jobs, resolution, step.as_of).await?,
+        Act::Move { jobs } => move_jobs(writer, jobs).await?,
+        Act::Abandon { jobs, resolution } => abandon(writer, jobs, resolution.as_str()).await?.len() as u64,
     };
     Ok(note(writer, step, changed).await?.then_some(changed))
 }
 
-async fn replay(writer: &mut SqliteConnection, jobs: &[(EventId, NewJob)], force_effects: bool) -> Result<u64, Error> {
-    let now = now();
+async fn replay(
+    writer: &mut SqliteConnection,
+    jobs: &[(EventId, NewJob)],
+    force_effects: bool,
+    as_of: Option<OffsetDateTime>,
+) -> Result<u64, Error> {
+    let (now, as_of) = (now(), as_of.map(micros));
     let bind = |(event, job): &(EventId, NewJob), values: &mut Values| {
         let NewJob { handler, priority, ordering_key } = job;
-        values.add(event.0).add(handler.as_str()).add(now).add(priority.as_str()).add(ordering_key.as_deref());
+        values
+            .add(event.0)
+            .add(handler.as_str())
+            .add(now)
+            .add(priority.as_str())
+            .add(ordering_key.as_deref())
+            .add(as_of);
     };
     let replayed = REPLAY.fetch(writer, jobs, bind).await?;
     let replayed = replayed.iter().map(job).collect::<Result<Vec<_>, _>>()?;
@@ -75,16 +122,48 @@ async fn replay(writer: &mut SqliteConnection, jobs: &[(EventId, NewJob)], force
     Ok(replayed.len() as u64)
 }
 
-async fn resolve(writer: &mut SqliteConnection, jobs: &[JobId], resolution: Resolution) -> Result<u64, Error> {
-    let now = now();
+async fn resolve(
+    writer: &mut SqliteConnection,
+    jobs: &[JobId],
+    resolution: Resolution,
+    as_of: Option<OffsetDateTime>,
+) -> Result<u64, Error> {
+    let (now, as_of) = (now(), as_of.map(micros));
     let bind = |job: &JobId, values: &mut Values| {
         bind_id(job, values);
-        values.add(resolution.as_str()).add(now);
+        values.add(resolution.as_str()).add(now).add(as_of);
     };
     let resolved = RESOLVE.fetch(writer, jobs, bind).await?;
     let resolved = resolved.iter().map(job).collect::<Result<Vec<_>, _>>()?;
     NEXT_IN_LINE.execute(writer, &resolved, bind_id).await?;
     Ok(resolved.len() as u64)
+}
+
+/// Gives those that no worker had.
+async fn abandon<'j>(
+    writer: &mut SqliteConnection,
+    jobs: impl IntoIterator<Item = &'j JobId>,
+    reason: &str,
+) -> Result<HashSet<JobId>, Error> {
+    let now = now();
+    let bind = |job: &&JobId, values: &mut Values| {
+        bind_id(job, values);
+        values.add(reason.to_owned()).add(now);
+    };
+    let jobs: Vec<_> = jobs.into_iter().collect();
+    ABANDON.fetch(writer, &jobs, bind).await?.iter().map(job).collect()
+}
+
+async fn move_jobs(writer: &mut SqliteConnection, jobs: &[(JobId, NewJob)]) -> Result<u64, Error> {
+    let moved = abandon(writer, jobs.iter().map(|(job, _)| job), MOVED).await?;
+    let now = now();
+    let bind = |(old, new): &&(JobId, NewJob), values: &mut Values| {
+        let NewJob { handler, priority, ordering_key } = new;
+        values.add(old.event.0).add(handler.as_str()).add(now).add(priority.as_str()).add(ordering_key.as_deref());
+    };
+    let made: Vec<_> = jobs.iter().filter(|(job, _)| moved.contains(job)).collect();
+    MAKE.execute(writer, &made, bind).await?;
+    Ok(moved.len() as u64)
 }
 
 fn bind_id(job: &JobId, values: &mut Values) {

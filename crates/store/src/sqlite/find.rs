@@ -1,5 +1,7 @@
 //! Which jobs or events, by what operators ask for.
 
+use std::time::{Duration, Instant};
+
 use hookfast_webhook::EventId;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
@@ -11,9 +13,10 @@ use super::rows::id_list;
 use crate::job::{handler, priority};
 use crate::{Cursor, Filter, Found, Which};
 
-/// A text for lists and one for counting.
+/// Two texts for lists and one for counting.
 struct Texts {
     find: &'static str,
+    newest: &'static str,
     count: &'static str,
 }
 
@@ -39,20 +42,27 @@ macro_rules! jobs {
              WHERE jobs.event_id >= $1 AND jobs.event_id <= $2
                AND ($10 IS NULL OR jobs.handler = $10) AND ($11 IS NULL OR jobs.reason = $11)
                AND ($12 IS NULL OR (jobs.event_id, jobs.handler) > ($12, $13))
+               AND ($14 IS NULL OR jobs.finished_at IS NULL OR jobs.finished_at <= $14)
+               AND ($15 IS NULL OR jobs.state = $15)
                AND ", of_event!(), $end
+        )
+    };
+    (@list $jobs:literal, $end:literal) => {
+        jobs!(
+            "jobs.event_id, jobs.handler, jobs.state, jobs.reason, jobs.attempts, jobs.due_at, jobs.claimed_at,
+             jobs.finished_at, jobs.priority, jobs.ordering_key, events.source, events.event_type, events.account,
+             events.received_at,
+             (SELECT message FROM attempts
+              WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND failure IS NOT NULL
+              ORDER BY attempts.rowid DESC LIMIT 1) AS message",
+            $jobs,
+            $end
         )
     };
     ($jobs:literal) => {
         Texts {
-            find: jobs!(
-                "jobs.event_id, jobs.handler, jobs.state, jobs.reason, jobs.attempts, jobs.finished_at, jobs.priority,
-                 jobs.ordering_key, events.source, events.event_type, events.account, events.received_at,
-                 (SELECT message FROM attempts
-                  WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND failure IS NOT NULL
-                  ORDER BY attempts.rowid DESC LIMIT 1) AS message",
-                $jobs,
-                " ORDER BY jobs.event_id, jobs.handler LIMIT $14"
-            ),
+            find: jobs!(@list $jobs, " ORDER BY jobs.event_id, jobs.handler LIMIT $16"),
+            newest: jobs!(@list $jobs, " ORDER BY jobs.event_id DESC, jobs.handler DESC LIMIT $16"),
             count: jobs!("count(*)", $jobs, ""),
         }
     };
@@ -60,6 +70,14 @@ macro_rules! jobs {
 
 /// An event that nobody handles has no handler and no failure.
 macro_rules! unhandled {
+    (@list $end:literal) => {
+        unhandled!(
+            "events.id AS event_id, NULL AS handler, NULL AS state, NULL AS reason, 0 AS attempts, NULL AS due_at,
+             NULL AS claimed_at, NULL AS finished_at, 'normal' AS priority, NULL AS ordering_key, events.source,
+             events.event_type, events.account, events.received_at, NULL AS message",
+            $end
+        )
+    };
     ($select:literal, $end:literal) => {
         concat!(
             "SELECT ",
@@ -67,7 +85,7 @@ macro_rules! unhandled {
             " FROM events
              WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.event_id = events.id)
                AND $10 IS NULL AND $11 IS NULL
-               AND ($12 IS NULL OR (events.id, '') > ($12, $13))
+               AND ($12 IS NULL OR (events.id, '') > ($12, $13)) AND ($14 IS NULL OR TRUE) AND $15 IS NULL
                AND ",
             of_event!(),
             $end
@@ -78,13 +96,10 @@ macro_rules! unhandled {
 const DEAD_LETTERS: Texts = jobs!("(SELECT * FROM jobs WHERE state = 'dead_letter') AS jobs");
 const SUCCEEDED: Texts = jobs!("(SELECT * FROM jobs WHERE state = 'succeeded') AS jobs");
 const FINISHED: Texts = jobs!("(SELECT * FROM jobs WHERE state IN ('dead_letter', 'succeeded', 'resolved')) AS jobs");
+const UNFINISHED: Texts = jobs!("(SELECT * FROM jobs WHERE finished_at IS NULL) AS jobs");
 const UNHANDLED: Texts = Texts {
-    find: unhandled!(
-        "events.id AS event_id, NULL AS handler, NULL AS state, NULL AS reason, 0 AS attempts, NULL AS finished_at,
-         'normal' AS priority, NULL AS ordering_key, events.source, events.event_type, events.account,
-         events.received_at, NULL AS message",
-        " ORDER BY events.id LIMIT $14"
-    ),
+    find: unhandled!(@list " ORDER BY events.id LIMIT $16"),
+    newest: unhandled!(@list " ORDER BY events.id DESC LIMIT $16"),
     count: unhandled!("count(*)", ""),
 };
 
@@ -93,8 +108,30 @@ fn texts(which: Which) -> Texts {
         Which::DeadLetters => DEAD_LETTERS,
         Which::Succeeded => SUCCEEDED,
         Which::Finished => FINISHED,
+        Which::Unfinished => UNFINISHED,
         Which::Unhandled => UNHANDLED,
     }
+}
+
+/// Unfinished jobs are few among all, and mostly new: nothing before the oldest of them need be read. The `+` keeps SQLite from
+/// looking for it in the order of events, which would be through all that is finished.
+pub(super) const OLDEST_UNFINISHED: &str = "SELECT min(+event_id) FROM jobs WHERE finished_at IS NULL";
+
+/// The first event that can be among them.
+async fn first(readers: &SqlitePool, which: Which, filter: &Filter, after: Option<&Cursor>) -> Result<Uuid, Error> {
+    let first = filter.first_id(after);
+    if which != Which::Unfinished {
+        return Ok(first);
+    }
+    let oldest: Option<Uuid> = sqlx::query_scalar(OLDEST_UNFINISHED).fetch_one(readers).await?;
+    Ok(oldest.map_or(Uuid::max(), |oldest| oldest.max(first)))
+}
+
+/// The statements about these jobs.
+#[cfg(test)]
+pub(super) fn all_texts(which: Which) -> [&'static str; 3] {
+    let Texts { find, newest, count } = texts(which);
+    [find, newest, count]
 }
 
 pub(super) async fn find(
@@ -104,23 +141,61 @@ pub(super) async fn find(
     after: Option<&Cursor>,
     limit: u32,
 ) -> Result<Vec<Found>, Error> {
-    let rows = query(texts(which).find, filter, after).bind(limit).fetch_all(readers).await?;
+    let first = first(readers, which, filter, after).await?;
+    let rows = query(texts(which).find, filter, first, after).bind(limit).fetch_all(readers).await?;
     rows.iter().map(found).collect()
 }
 
-pub(super) async fn count(readers: &SqlitePool, which: Which, filter: &Filter) -> Result<u64, Error> {
-    query(texts(which).count, filter, None).fetch_one(readers).await?.try_get(0)
+pub(super) async fn find_newest(
+    readers: &SqlitePool,
+    which: Which,
+    filter: &Filter,
+    limit: u32,
+) -> Result<Vec<Found>, Error> {
+    let first = first(readers, which, filter, None).await?;
+    let rows = query(texts(which).newest, filter, first, None).bind(limit).fetch_all(readers).await?;
+    rows.iter().map(found).collect()
 }
 
-fn query<'q>(text: &'static str, filter: &'q Filter, after: Option<&'q Cursor>) -> Query<'q, Sqlite, SqliteArguments> {
+/// How many steps SQLite takes before it looks at the clock again.
+const STEPS_BETWEEN_LOOKS: i32 = 10_000;
+
+/// How many there are; nothing if counting takes too long.
+pub(super) async fn count(
+    readers: &SqlitePool,
+    which: Which,
+    filter: &Filter,
+    within: Duration,
+) -> Result<Option<u64>, Error> {
+    let first = first(readers, which, filter, None).await?;
+    let mut connection = readers.acquire().await?;
+    // The limit stays on the connection, so nothing else may be asked on it.
+    connection.close_on_drop();
+    let end = Instant::now() + within;
+    connection.lock_handle().await?.set_progress_handler(STEPS_BETWEEN_LOOKS, move || Instant::now() < end);
+    match query(texts(which).count, filter, first, None).fetch_one(&mut *connection).await {
+        Err(error) if was_interrupted(&error) => Ok(None),
+        counted => counted?.try_get(0).map(Some),
+    }
+}
+
+fn was_interrupted(error: &Error) -> bool {
+    const INTERRUPT: &str = "9";
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == INTERRUPT)
+}
+
+fn query<'q>(
+    text: &'static str,
+    filter: &'q Filter,
+    first: Uuid,
+    after: Option<&'q Cursor>,
+) -> Query<'q, Sqlite, SqliteArguments> {
     let event_type = filter.event_type.as_deref();
     let prefix = event_type.and_then(|event_type| event_type.strip_suffix('*'));
-    // A condition that may be off is of no use to an index. These two always hold, so few events are a short way.
-    let first = filter.events.iter().copied().min().max(after.map(|cursor| cursor.event));
-    let last = filter.events.iter().copied().max();
     sqlx::query(text)
-        .bind(first.map_or(Uuid::nil(), |event| event.0))
-        .bind(last.map_or(Uuid::max(), |event| event.0))
+        // A condition that may be off is of no use to an index. These two always hold, so few events are a short way.
+        .bind(first)
+        .bind(filter.last_id())
         .bind((!filter.events.is_empty()).then(|| id_list(&filter.events)))
         .bind(filter.source.as_deref())
         .bind(event_type.filter(|_| prefix.is_none()))
@@ -132,9 +207,12 @@ fn query<'q>(text: &'static str, filter: &'q Filter, after: Option<&'q Cursor>) 
         .bind(filter.failure.map(|kind| kind.as_str()))
         .bind(after.map(|cursor| cursor.event.0))
         .bind(after.map(|cursor| cursor.handler.as_str()))
+        .bind(filter.as_of.map(|moment| micros(moment.at)))
+        .bind(filter.state.as_deref())
 }
 
 fn found(row: &SqliteRow) -> Result<Found, Error> {
+    let moment = |column| row.try_get::<Option<i64>, _>(column)?.map(time).transpose();
     Ok(Found {
         event: EventId(row.try_get("event_id")?),
         handler: row.try_get::<Option<&str>, _>("handler")?.map(handler).transpose()?,
@@ -142,7 +220,9 @@ fn found(row: &SqliteRow) -> Result<Found, Error> {
         reason: row.try_get("reason")?,
         message: row.try_get("message")?,
         attempts: row.try_get("attempts")?,
-        finished_at: row.try_get::<Option<i64>, _>("finished_at")?.map(time).transpose()?,
+        due_at: moment("due_at")?,
+        claimed_at: moment("claimed_at")?,
+        finished_at: moment("finished_at")?,
         source: row.try_get("source")?,
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,

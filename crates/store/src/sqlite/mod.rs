@@ -11,6 +11,8 @@ mod operate;
 mod record;
 mod rows;
 mod spool;
+#[cfg(test)]
+mod steps;
 mod sweep;
 pub(crate) mod turns;
 mod work;
@@ -37,10 +39,12 @@ use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
 use crate::faults::{Protection, is_off};
+use crate::operate::SOURCES;
 use crate::{
-    Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError, EffectKey,
-    EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Operate, Record, Recorded, Renewed, Routed,
-    Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
+    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, Operate, Record, Recorded,
+    Renewed, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
+    Written,
 };
 
 /// For this long, what was recorded proves that more can be.
@@ -160,8 +164,8 @@ impl Work for SqliteStore {
 
 #[async_trait]
 impl Operate for SqliteStore {
-    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, StoreError> {
-        events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
+        Ok(events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))?)
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
@@ -178,12 +182,24 @@ impl Operate for SqliteStore {
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<Found>, StoreError> {
-        find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))
+    ) -> Result<Vec<Found>, AskError> {
+        Ok(find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))?)
     }
 
-    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, StoreError> {
-        find::count(&self.readers, which, filter).await.map_err(|error| self.judge(&error))
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
+        Ok(find::count(&self.readers, which, filter, within).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
+        Ok(find::find_newest(&self.readers, which, filter, limit).await.map_err(|error| self.judge(&error))?)
+    }
+
+    async fn sources(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(SOURCES).fetch_all(&self.readers).await.map_err(|error| self.judge(&error))
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        operate::moment(&self.readers).await.map_err(|error| self.judge(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {

@@ -5,10 +5,16 @@ use std::time::Duration;
 use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::moment::{micros, time};
-use crate::{Attempt, Audit, Effect, JobId};
+use crate::{Attempt, Audit, Effect, JobId, Moment};
+
+pub(super) async fn moment(readers: &SqlitePool) -> Result<Moment, Error> {
+    let last: Option<Uuid> = sqlx::query_scalar("SELECT max(id) FROM events").fetch_one(readers).await?;
+    Ok(Moment { at: OffsetDateTime::now_utc(), last_event: EventId(last.unwrap_or(Uuid::nil())) })
+}
 
 pub(super) async fn attempts(readers: &SqlitePool, job: &JobId) -> Result<Vec<Attempt>, Error> {
     let rows = sqlx::query("SELECT * FROM attempts WHERE event_id = $1 AND handler = $2 ORDER BY rowid")

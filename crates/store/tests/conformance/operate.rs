@@ -1,22 +1,30 @@
 //! Find, count, replay, resolve, audit.
 
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use hookfast_store::{
     Act, Audit, Cursor, Filter, Found, JobId, NewJob, Outcome, Resolution, Routed, Step, Store, StoreError, Which,
 };
 use hookfast_webhook::{EventId, FailureKind, Priority};
+use sqlx::Connection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, claim_one, dead, effect, event, event_at, failed, handler, is_in, job, job_of, lose_leases, new_job,
-    record_jobs, routed, settle, settled_job, state, wish,
+    Database, HOUR, LEASE, claim_one, dead, effect, event, event_at, failed, handler, is_in, job, job_of, lose_leases,
+    new_job, record_jobs, routed, settle, settled_job, settlement, state, wish,
 };
 
 fn at(second: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_760_000_000 + second).unwrap()
+}
+
+/// A second from now, as SQLite has it. Ids are made now, so the times of arrival must be near.
+fn near(second: i64) -> OffsetDateTime {
+    static NOW: LazyLock<OffsetDateTime> = LazyLock::new(|| OffsetDateTime::now_utc().replace_nanosecond(0).unwrap());
+    *NOW + time::Duration::seconds(second)
 }
 
 /// An event of a type and an account, received at a second, whose job for a handler has died of something.
@@ -28,7 +36,7 @@ async fn dead_letter(
 ) -> JobId {
     let id = Uuid::now_v7().simple();
     let body = format!(r#"{{"id":"{id}","type":"{event_type}","created":1759999996,"account":"{account}"}}"#);
-    let routed = routed(event_at(source, &body, at(second)), &[name]);
+    let routed = routed(event_at(source, &body, near(second)), &[name]);
     store.record(slice::from_ref(&routed)).await.unwrap();
     let job = job_of(routed.event.id(), name);
     let claimed = store.claim(&wish(&job.handler, &[job.event])).await.unwrap().remove(0);
@@ -71,9 +79,9 @@ async fn every_condition_of_a_filter_counts(database: Database) {
         (Filter { event_type: Some("*".into()), ..all.clone() }, &[0, 1, 2, 3]),
         (Filter { account: Some("b".into()), ..all.clone() }, &[2, 3]),
         (Filter { failure: Some(FailureKind::Panic), ..all.clone() }, &[2, 3]),
-        (Filter { since: Some(at(20)), ..all.clone() }, &[2, 3]),
-        (Filter { until: Some(at(20)), ..all.clone() }, &[0, 1]),
-        (Filter { since: Some(at(10)), handler: Some("ledger".into()), failure: Some(timeout), ..all.clone() }, &[]),
+        (Filter { since: Some(near(20)), ..all.clone() }, &[2, 3]),
+        (Filter { until: Some(near(20)), ..all.clone() }, &[0, 1]),
+        (Filter { since: Some(near(10)), handler: Some("ledger".into()), failure: Some(timeout), ..all.clone() }, &[]),
     ];
     for (filter, expected) in cases {
         let expected: Vec<_> = expected.iter().map(|index| letters[*index].clone()).collect();
@@ -81,6 +89,55 @@ async fn every_condition_of_a_filter_counts(database: Database) {
         assert_eq!(jobs(&find(&store, Which::Finished, &filter).await), expected, "{filter:?}");
         assert_eq!(jobs(&find(&store, Which::Succeeded, &filter).await), [], "{filter:?}");
     }
+}
+
+/// By the store's clock, which need not be ours: what was there at a moment, and nothing else.
+async fn what_comes_or_ends_after_a_moment_is_not_found(database: Database) {
+    let store = database.open().await;
+    assert_eq!(store.moment().await.unwrap().last_event, EventId(Uuid::nil()));
+    let fresh = record_jobs(&store, 1).await.remove(0);
+    let letter = settled_job(&store, dead()).await;
+    let succeeded = settled_job(&store, Outcome::Succeeded).await;
+    store.record(&[routed(event("stripe", "evt_before"), &[])]).await.unwrap();
+    let moment = store.moment().await.unwrap();
+    assert!(is_in(moment.at, Duration::ZERO));
+    settle(&store, &claim_one(&store, &fresh).await, dead()).await;
+    settled_job(&store, Outcome::Succeeded).await;
+    settled_job(&store, dead()).await;
+    store.record(&[routed(event("stripe", "evt_after"), &[])]).await.unwrap();
+
+    let then = Filter { as_of: Some(moment), ..Filter::default() };
+    assert_eq!(jobs(&find(&store, Which::DeadLetters, &then).await), slice::from_ref(&letter));
+    assert_eq!(jobs(&find(&store, Which::Succeeded, &then).await), slice::from_ref(&succeeded));
+    assert_eq!(jobs(&find(&store, Which::Finished, &then).await), [letter, succeeded]);
+    assert_eq!(find(&store, Which::Unhandled, &then).await.len(), 1);
+    assert_eq!(find(&store, Which::Unhandled, &Filter::default()).await.len(), 2);
+}
+
+/// A job may end anew between being found and being acted on.
+async fn what_ended_after_a_moment_is_not_acted_on(database: Database) {
+    let store = database.open().await;
+    let letters = [settled_job(&store, dead()).await, settled_job(&store, dead()).await];
+    let as_of = Some(store.moment().await.unwrap().at);
+    act(&store, replay(&[again(&letters[1])])).await;
+    settle(&store, &claim_one(&store, &letters[1]).await, dead()).await;
+
+    let act_as_of = async |act| {
+        let audit = audit("act");
+        store.begin_act(&audit).await.unwrap();
+        store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of }).await.unwrap()
+    };
+    let wanted = letters.each_ref().map(again);
+    assert_eq!(act_as_of(replay(&wanted)).await, 1);
+    assert_eq!(
+        (state(&store, &letters[0]).await, state(&store, &letters[1]).await),
+        ("pending".into(), "dead_letter".into())
+    );
+    let resolve = Act::Resolve { jobs: &letters, resolution: Resolution::Ignored };
+    assert_eq!(act_as_of(resolve).await, 0);
+    let unhandled = routed(event("stripe", "evt_unhandled"), &[]);
+    store.record(slice::from_ref(&unhandled)).await.unwrap();
+    assert_eq!(act_as_of(replay(&[(unhandled.event.id(), new_job("ledger"))])).await, 1, "a job that was not there");
 }
 
 async fn which_says_in_what_state(database: Database) {
@@ -120,7 +177,7 @@ async fn what_is_found_says_what_an_operator_needs(database: Database) {
     assert_eq!((found.event, found.handler), (id.event, Some(handler("ledger"))));
     assert_eq!((found.state.as_deref(), found.reason.as_deref()), (Some("dead_letter"), Some("refused")));
     assert_eq!((found.message.as_deref(), found.attempts), (Some("no such customer"), 2));
-    assert!(is_in(found.finished_at.expect("it has ended"), std::time::Duration::ZERO));
+    assert!(is_in(found.finished_at.expect("it has ended"), Duration::ZERO));
     assert_eq!((found.source.as_str(), found.event_type.as_str()), ("stripe", "invoice.paid"));
     assert_eq!((found.account.as_deref(), found.received_at), (Some("acct_1"), at(0)));
     assert_eq!((found.priority, found.ordering_key.as_deref()), (Priority::Low, Some("acct_1")));
@@ -145,6 +202,8 @@ async fn pages_follow_each_other_without_gaps(database: Database) {
             pages.extend(page);
         }
         assert_eq!(pages, all);
+        let newest = store.find_newest(which, &Filter::default(), 2).await.unwrap();
+        assert!(newest.iter().eq(all.iter().rev().take(2)), "{newest:?}");
         assert!(all.is_sorted_by_key(|found| (found.event, found.handler.clone())));
     }
 }
@@ -167,7 +226,7 @@ fn audit(action: &str) -> Audit {
 async fn act(store: &Arc<dyn Store>, act: Act<'_>) -> u64 {
     let audit = audit(if matches!(act, Act::Replay { .. }) { "replay" } else { "resolve" });
     store.begin_act(&audit).await.unwrap();
-    store.act(&Step { audit: audit.id, act, next_after: None, is_last: true }).await.unwrap()
+    store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap()
 }
 
 fn replay(jobs: &[(EventId, NewJob)]) -> Act<'_> {
@@ -195,7 +254,7 @@ async fn a_replay_makes_finished_jobs_pending_and_leaves_the_others_alone(databa
     for id in &finished {
         let replayed = job(&store, id).await;
         assert_eq!((replayed.state.as_str(), replayed.attempts, replayed.reason), ("pending", 0, None));
-        assert!(is_in(replayed.due_at, std::time::Duration::ZERO));
+        assert!(is_in(replayed.due_at, Duration::ZERO));
         assert_eq!(store.attempts(id).await.unwrap().len(), 1, "history stays");
         assert_eq!(claim_one(&store, id).await.attempt, 1, "attempts start again");
     }
@@ -270,6 +329,7 @@ async fn an_act_is_noted_step_by_step(database: Database) {
         act: replay(&wanted[index]),
         next_after: Some(letters[index].event),
         is_last,
+        as_of: None,
     };
     store.act(&step(0, false)).await.unwrap();
     let half = store.audit(noted.id).await.unwrap().expect("it is noted");
@@ -291,14 +351,133 @@ async fn what_cannot_be_noted_is_not_done(database: Database) {
     let store = database.open().await;
     let letter = settled_job(&store, dead()).await;
     let wanted = [again(&letter)];
-    let step = Step { audit: Uuid::now_v7(), act: replay(&wanted), next_after: None, is_last: true };
+    let step = Step { audit: Uuid::now_v7(), act: replay(&wanted), next_after: None, is_last: true, as_of: None };
     let refused = store.act(&step).await;
     assert!(matches!(refused, Err(StoreError::Rejected(_))), "{refused:?}");
     assert_eq!(state(&store, &letter).await, "dead_letter");
 }
 
+/// As another transaction would that changes the table, until it is dropped.
+async fn lock_jobs(database: &Database) -> sqlx::PgConnection {
+    let mut connection = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    sqlx::raw_sql("BEGIN; LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE").execute(&mut connection).await.unwrap();
+    connection
+}
+
+async fn a_number_that_takes_too_long_is_no_failure(database: Database) {
+    let store = database.open().await;
+    let letter = settled_job(&store, dead()).await;
+    let (all, brief) = (Filter::default(), Duration::from_millis(50));
+    assert_eq!(store.count_within(Which::DeadLetters, &all, Duration::from_secs(10)).await.unwrap(), Some(1));
+    if database.is_sqlite() {
+        // Enough for SQLite to look at the clock while it counts.
+        database
+            .execute(
+                "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers LIMIT 20000)
+                 INSERT INTO jobs (event_id, handler, state, due_at)
+                 SELECT event_id, handler || number, 'succeeded', 0 FROM jobs CROSS JOIN numbers",
+                "",
+            )
+            .await;
+        assert_eq!(store.count_within(Which::Succeeded, &all, Duration::ZERO).await.unwrap(), None);
+    } else {
+        let lock = lock_jobs(&database).await;
+        assert_eq!(store.count_within(Which::Succeeded, &all, brief).await.unwrap(), None);
+        lock.close().await.unwrap();
+    }
+    assert_eq!(jobs(&find(&store, Which::DeadLetters, &all).await), [letter], "other questions are answered as before");
+}
+
+/// A batch has 4 seconds. An operator's question has longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_on_postgres_may_take_longer_than_a_batch() {
+    let database = Database::postgres();
+    let store = database.open().await;
+    let letter = settled_job(&store, dead()).await;
+    let lock = lock_jobs(&database).await;
+    let asked = tokio::spawn(async move { store.find(Which::DeadLetters, &Filter::default(), None, 10).await });
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    lock.close().await.unwrap();
+    assert_eq!(jobs(&asked.await.unwrap().unwrap()), [letter]);
+}
+
+async fn unfinished_jobs_are_found_with_when_they_are_due(database: Database) {
+    let store = database.open().await;
+    assert_eq!(find(&store, Which::Unfinished, &Filter::default()).await, []);
+    settled_job(&store, Outcome::Succeeded).await;
+    settled_job(&store, dead()).await;
+    let waiting = record_jobs(&store, 1).await.remove(0);
+    let failed_one = settled_job(&store, failed()).await;
+    let running = claim_one(&store, &record_jobs(&store, 1).await[0]).await.job;
+    let found = find(&store, Which::Unfinished, &Filter::default()).await;
+    assert_eq!(jobs(&found), [waiting.clone(), failed_one.clone(), running.clone()]);
+    let states: Vec<_> = found.iter().map(|found| found.state.as_deref().expect("a job has a state")).collect();
+    assert_eq!(states, ["pending", "failed", "processing"]);
+    assert!(is_in(found[1].due_at.expect("it is tried again"), HOUR));
+    assert_eq!(found[1].message.as_deref(), Some("no route"));
+    assert!(is_in(found[2].claimed_at.expect("a worker has it"), Duration::ZERO));
+    assert!(is_in(found[2].due_at.expect("it has a lease"), LEASE));
+    let only = |state: &str| Filter { state: Some(state.into()), ..Filter::default() };
+    assert_eq!(jobs(&find(&store, Which::Unfinished, &only("failed")).await), [failed_one]);
+    assert_eq!(jobs(&find(&store, Which::Unfinished, &only("processing")).await), [running]);
+    assert_eq!(find(&store, Which::Finished, &only("resolved")).await, []);
+    let other = Filter { handler: Some("mail".into()), ..Filter::default() };
+    assert_eq!(find(&store, Which::Unfinished, &other).await, []);
+}
+
+async fn only_what_no_worker_has_is_moved_or_abandoned(database: Database) {
+    let store = database.open().await;
+    let waiting = record_jobs(&store, 2).await;
+    let failed_one = settled_job(&store, failed()).await;
+    let succeeded = settled_job(&store, Outcome::Succeeded).await;
+    let running = record_jobs(&store, 1).await.remove(0);
+    let held = claim_one(&store, &running).await;
+    let all = [waiting[0].clone(), failed_one.clone(), succeeded.clone(), running.clone()];
+    let keyed = NewJob { priority: Priority::High, ordering_key: Some("a".into()), ..new_job("mail") };
+    let moved: Vec<_> = all.iter().map(|job| (job.clone(), keyed.clone())).collect();
+    assert_eq!(act(&store, Act::Move { jobs: &moved }).await, 2);
+    for id in [&waiting[0], &failed_one] {
+        let old = job(&store, id).await;
+        assert_eq!((old.state.as_str(), old.reason.as_deref()), ("resolved", Some("moved")));
+        let new = job(&store, &job_of(id.event, "mail")).await;
+        assert_eq!((new.state.as_str(), new.attempts, new.priority.as_str()), ("pending", 0, "high"));
+        assert!(is_in(new.due_at, Duration::ZERO));
+    }
+    assert_eq!(store.jobs_of(succeeded.event).await.unwrap().len(), 1);
+    assert_eq!(act(&store, Act::Move { jobs: &moved }).await, 0, "it is done once");
+
+    let abandon = Act::Abandon { jobs: &[waiting[1].clone(), running.clone()], resolution: Resolution::Ignored };
+    assert_eq!(act(&store, abandon).await, 1);
+    assert_eq!(job(&store, &waiting[1]).await.reason.as_deref(), Some("ignored"));
+    settle(&store, &held, Outcome::Succeeded).await;
+
+    // A lease that has ended holds nothing, and the late worker changes nothing any more.
+    let late = record_jobs(&store, 1).await.remove(0);
+    let lost = claim_one(&store, &late).await;
+    database.let_time_pass().await;
+    let abandon = Act::Abandon { jobs: slice::from_ref(&late), resolution: Resolution::Ignored };
+    assert_eq!(act(&store, abandon).await, 1);
+    let settled = store.settle(&[settlement(&lost, Outcome::Succeeded)]).await.unwrap();
+    assert_eq!((settled.stale, state(&store, &late).await), (vec![late.clone()], "resolved".into()));
+}
+
+async fn every_source_that_had_an_event_is_named_once(database: Database) {
+    let store = database.open().await;
+    assert_eq!(store.sources().await.unwrap(), [""; 0]);
+    let events: Vec<_> = ["b", "a", "b", "c"].into_iter().zip(1..).collect();
+    let events: Vec<_> = events.iter().map(|(source, n)| routed(event(source, &format!("evt_{n}")), &[])).collect();
+    store.record(&events).await.unwrap();
+    assert_eq!(store.sources().await.unwrap(), ["a", "b", "c"]);
+}
+
 on_both! {
+    every_source_that_had_an_event_is_named_once
+    unfinished_jobs_are_found_with_when_they_are_due
+    only_what_no_worker_has_is_moved_or_abandoned
+    a_number_that_takes_too_long_is_no_failure
     every_condition_of_a_filter_counts
+    what_comes_or_ends_after_a_moment_is_not_found
+    what_ended_after_a_moment_is_not_acted_on
     which_says_in_what_state
     what_is_found_says_what_an_operator_needs
     pages_follow_each_other_without_gaps

@@ -62,7 +62,10 @@ async fn a_resolved_dead_letter_is_out_of_the_way(database: Database) {
     store.begin_act(&audit).await.unwrap();
     assert_eq!(due_jobs(&store, Some(Block)).await, [], "the other is not due yet");
     let act = Act::Resolve { jobs: &jobs[..1], resolution: Resolution::Ignored };
-    assert_eq!(store.act(&Step { audit: audit.id, act, next_after: None, is_last: true }).await.unwrap(), 1);
+    assert_eq!(
+        store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap(),
+        1
+    );
     let due = due_jobs(&store, Some(Block)).await;
     assert_eq!(due.len(), 1, "the one behind it is due at once");
     assert_eq!((due[0].place.event, due[0].is_ready), (jobs[1].event, true));

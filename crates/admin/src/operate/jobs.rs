@@ -1,0 +1,210 @@
+//! Unfinished jobs of a handler that is not configured any more: how many there are, and how they come to an end. They are
+//! moved to another handler, or resolved.
+
+use std::collections::BTreeMap;
+
+use hookfast_store::{Act, Audit, Found, JobId, NewJob, Resolution, Step, Store, StoreError, Which};
+use hookfast_webhook::HandlerName;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::pages::{Page, Pages};
+use super::replay::Start;
+use super::{ActError, BATCH_MAX, Handlers, Outcome, Progress, Selection, begin, is_blank};
+
+/// The jobs of one handler that are not done, and its dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerJobs {
+    /// The handler.
+    pub handler: String,
+    /// Whether it is configured here.
+    pub is_configured: bool,
+    /// How many jobs are in each state.
+    pub by_state: BTreeMap<String, u64>,
+}
+
+impl HandlerJobs {
+    /// Those that are neither done nor dead.
+    pub fn unfinished(&self) -> u64 {
+        self.by_state.iter().filter(|(state, _)| *state != "dead_letter").map(|(_, count)| count).sum()
+    }
+}
+
+/// The jobs of every handler that has some in the store, by handler.
+pub async fn summary(store: &dyn Store, handlers: &Handlers) -> Result<Vec<HandlerJobs>, StoreError> {
+    let mut by_handler: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for (handler, state, count) in store.backlog().await?.jobs {
+        *by_handler.entry(handler).or_default().entry(state).or_default() += count;
+    }
+    let of_one = |(handler, by_state)| {
+        let is_configured = handlers.names().any(|name| name.as_str() == handler);
+        HandlerJobs { handler, is_configured, by_state }
+    };
+    Ok(by_handler.into_iter().map(of_one).collect())
+}
+
+/// What becomes of the unfinished jobs of a handler that is not configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abandon {
+    /// Which. With a handler that they are moved to, or without.
+    pub selection: Selection,
+    /// How they are resolved, if they are not moved.
+    pub resolution: Option<Resolution>,
+    /// Who does it.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What stands in the audit: all that is needed to go on.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    selection: Selection,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolution: Option<String>,
+}
+
+impl Abandon {
+    /// The action in the audit.
+    fn action(&self) -> &'static str {
+        if self.selection.onto.is_some() { "move" } else { "resolve" }
+    }
+
+    /// Fails if it would not be done.
+    pub fn check(&self, handlers: &Handlers) -> Result<(), ActError> {
+        let Selection { filter, onto, .. } = &self.selection;
+        let from = filter.handler.as_deref().ok_or(ActError::NoOrigin)?;
+        if handlers.names().any(|name| name.as_str() == from) {
+            return Err(ActError::StillConfigured(from.into()));
+        }
+        match onto {
+            Some(onto) => handlers.check_target(onto),
+            None if is_blank(Some(&self.why)) => Err(ActError::NoReason("resolving jobs")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Moves or resolves what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
+pub async fn abandon(
+    store: &dyn Store,
+    order: &Abandon,
+    handlers: &Handlers,
+    progress: impl FnMut(Progress),
+    stop: &CancellationToken,
+) -> Result<Outcome, ActError> {
+    order.check(handlers)?;
+    let order = &Abandon { selection: order.selection.clone().as_of_now(store).await?, ..order.clone() };
+    let resolution = order.resolution.map(|resolution| resolution.to_string());
+    let what = Written { selection: order.selection.clone(), resolution };
+    let why = Some(order.why.as_str()).filter(|why| !is_blank(Some(why)));
+    let audit = begin(store, order.action(), &order.who, why, &what).await?;
+    go_on(store, order, Start { audit, after: None, jobs_before: 0 }, handlers, progress, stop).await
+}
+
+/// Goes on with one that was interrupted, after its last finished step.
+pub async fn resume_abandon(
+    store: &dyn Store,
+    audit: Uuid,
+    handlers: &Handlers,
+    progress: impl FnMut(Progress),
+    stop: &CancellationToken,
+) -> Result<Outcome, ActError> {
+    let (audit, order) = unfinished(store, audit).await?;
+    order.check(handlers)?;
+    let start = Start { audit: audit.id, after: audit.next_after, jobs_before: audit.jobs };
+    go_on(store, &order, start, handlers, progress, stop).await
+}
+
+async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Abandon), ActError> {
+    let audit = store.audit(id).await?.ok_or(ActError::NoAct(id))?;
+    let not_resumable = |why: String| Err(ActError::NotResumable(id, why));
+    if audit.is_done {
+        return not_resumable("it is finished".into());
+    }
+    let written: Written = match serde_json::from_str(&audit.filter) {
+        Ok(written) => written,
+        Err(_) if audit.action == "replay" => {
+            return not_resumable("it is a replay: `hookfast replay --resume` goes on with it".into());
+        }
+        Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
+    };
+    if written.selection.which != Which::Unfinished {
+        return not_resumable(format!("it is a {} of finished jobs", audit.action));
+    }
+    let resolution = match written.resolution.as_deref() {
+        None => None,
+        Some(word) => match Resolution::ALL.into_iter().find(|resolution| resolution.as_str() == word) {
+            None => return not_resumable(format!("this program does not know the resolution `{word}`")),
+            known => known,
+        },
+    };
+    let (who, why) = (audit.who.clone(), audit.why.clone().unwrap_or_default());
+    Ok((audit, Abandon { selection: written.selection, resolution, who, why }))
+}
+
+async fn go_on(
+    store: &dyn Store,
+    order: &Abandon,
+    start: Start,
+    handlers: &Handlers,
+    mut report: impl FnMut(Progress),
+    stop: &CancellationToken,
+) -> Result<Outcome, ActError> {
+    let Start { audit, after, jobs_before } = start;
+    let broken = ActError::broken(audit);
+    let mut pages = Pages::after(store, &order.selection, after);
+    let mut progress = Progress::default();
+    while !stop.is_cancelled() {
+        let limit = order.selection.limit.unwrap_or(u64::MAX);
+        let left = limit.saturating_sub(jobs_before + progress.changed);
+        let page = if left == 0 { Page::last() } else { pages.next(BATCH_MAX, left).await.map_err(broken)? };
+        let step = step(store, order, handlers, audit, &page).await?;
+        progress.changed += step.changed;
+        progress.skipped += step.skipped;
+        progress.found += page.found.len() as u64;
+        report(progress);
+        if page.is_last {
+            return Ok(Outcome { audit, progress, is_done: true });
+        }
+    }
+    Ok(Outcome { audit, progress, is_done: false })
+}
+
+/// What became of a page.
+struct Stepped {
+    changed: u64,
+    skipped: u64,
+}
+
+async fn step(
+    store: &dyn Store,
+    order: &Abandon,
+    handlers: &Handlers,
+    audit: Uuid,
+    page: &Page,
+) -> Result<Stepped, ActError> {
+    let broken = |error: StoreError| ActError::Broken { audit, source: error.into() };
+    let act = async |act| {
+        let step = Step { audit, act, next_after: page.next_after, is_last: page.is_last, as_of: None };
+        store.act(&step).await.map_err(broken)
+    };
+    if let Some(resolution) = order.resolution {
+        let jobs: Vec<_> = page.found.iter().filter_map(job_id).collect();
+        return Ok(Stepped { changed: act(Act::Abandon { jobs: &jobs, resolution }).await?, skipped: 0 });
+    }
+    let mut jobs: Vec<(JobId, NewJob)> = Vec::new();
+    for found in &page.found {
+        let new = handlers.job(store, order.selection.onto.as_ref(), found).await.map_err(broken)?;
+        jobs.extend(job_id(found).zip(new));
+    }
+    let skipped = (page.found.len() - jobs.len()) as u64;
+    Ok(Stepped { changed: act(Act::Move { jobs: &jobs }).await?, skipped })
+}
+
+fn job_id(found: &Found) -> Option<JobId> {
+    let handler: HandlerName = found.handler.clone()?;
+    Some(JobId { event: found.event, handler })
+}
