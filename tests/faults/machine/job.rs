@@ -127,7 +127,10 @@ impl Job {
         if self.state.is_finished() && !is_dead_of_it {
             return;
         }
-        (self.crashes, self.attempts) = (self.crashes.saturating_sub(1), self.attempts.saturating_sub(1));
+        // A replay may have begun to count anew; a run that goes on keeps its attempt.
+        let least = u32::from(matches!(self.state, State::Processing(_)));
+        self.attempts = self.attempts.saturating_sub(1).max(least);
+        self.crashes = self.crashes.saturating_sub(1);
         if is_dead_of_it {
             (self.state, self.is_due) = (State::Pending, true);
         }
