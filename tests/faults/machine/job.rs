@@ -127,14 +127,18 @@ impl Job {
         if self.state.is_finished() && !is_dead_of_it {
             return;
         }
-        (self.crashes, self.attempts) = (self.crashes.saturating_sub(1), self.attempts.saturating_sub(1));
+        // A replay may have begun to count anew: the run of now keeps its attempt.
+        let runs_now = u32::from(matches!(self.state, State::Processing(_)));
+        self.crashes = self.crashes.saturating_sub(1);
+        self.attempts = self.attempts.saturating_sub(1).max(runs_now);
         if is_dead_of_it {
             (self.state, self.is_due) = (State::Pending, true);
         }
     }
 
     pub(super) fn replay(&mut self, force_effects: bool) {
-        (self.state, self.attempts, self.crashes, self.is_due) = (State::Pending, 0, 0, true);
+        (self.state, self.is_due) = (State::Pending, true);
+        (self.attempts, self.crashes, self.interruptions) = (0, 0, 0);
         if force_effects {
             self.markers.clear();
             self.done_and_forgotten = self.done;
