@@ -118,6 +118,20 @@ mod tests {
         assert_eq!(kit.rows("SELECT text FROM notes ORDER BY text").await, [["one"], ["other"]]);
     }
 
+    /// It would keep everything else from being written.
+    #[tokio::test]
+    async fn a_statement_that_takes_too_long_is_ended_and_fails_alone() {
+        const ENDLESS: &str = "INSERT INTO notes (text) \
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT $1 FROM n WHERE i < 0";
+        let kit = Kit::new(&Notes).await;
+        let [one, bad] = runs(&kit).await;
+        let (one, bad) =
+            tokio::join!(one.write("note", INSERT, values!["one"]), bad.write("note", ENDLESS, values!["bad"]));
+        assert_eq!(one, Ok(()));
+        assert_eq!(bad.expect_err("it takes too long").kind, FailureKind::Timeout);
+        assert_eq!(kit.rows("SELECT text FROM notes").await, [["one"]]);
+    }
+
     #[tokio::test]
     async fn an_effect_that_was_done_is_skipped_and_not_counted() {
         let kit = Kit::new(&Notes).await;

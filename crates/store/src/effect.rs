@@ -186,7 +186,10 @@ impl EffectTransaction {
                 on_postgres(statement, values).execute(transaction.connection()).await?.rows_affected()
             }
             Database::Sqlite(transaction, _) => {
-                on_sqlite(statement, values).execute(&mut **transaction).await?.rows_affected()
+                let (connection, limited) = transaction.for_handler();
+                let done = on_sqlite(statement, values).execute(connection).await;
+                limited.end();
+                done?.rows_affected()
             }
         };
         self.is_marked = is_marked;
@@ -202,8 +205,10 @@ impl EffectTransaction {
                 row.map(|row| postgres_value(&row)).transpose()?
             }
             Database::Sqlite(transaction, _) => {
-                let row = on_sqlite(statement, values).fetch_optional(&mut **transaction).await?;
-                row.map(|row| sqlite_value(&row)).transpose()?
+                let (connection, limited) = transaction.for_handler();
+                let row = on_sqlite(statement, values).fetch_optional(connection).await;
+                limited.end();
+                row?.map(|row| sqlite_value(&row)).transpose()?
             }
         };
         self.is_marked = is_marked;

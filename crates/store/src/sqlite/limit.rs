@@ -36,6 +36,11 @@ impl StatementLimit {
         Limited(self)
     }
 
+    /// Forgets the limit of a statement that was given up: by now it has ended.
+    pub(super) fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
+
     fn is_kept(&self) -> bool {
         let until = self.0.load(Relaxed);
         until == 0 || micros(START.elapsed()) < until

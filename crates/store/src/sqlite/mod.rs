@@ -4,6 +4,7 @@ mod act;
 pub(crate) mod effects;
 mod events;
 mod find;
+pub(crate) mod limit;
 mod lock;
 mod moment;
 mod open;
@@ -33,6 +34,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use limit::StatementLimit;
 use record::Recorder;
 pub use spool::Spool;
 use turns::{Turns, Writing};
@@ -67,6 +69,8 @@ pub(crate) struct SqliteStore {
     alone: Arc<tokio::sync::Mutex<()>>,
     /// Who has it next.
     turns: Turns,
+    /// How long handlers' statements may take on the writer.
+    limit: StatementLimit,
     readers: SqlitePool,
     checkpoints: JoinHandle<()>,
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
@@ -323,7 +327,7 @@ impl SqliteStore {
         // IMMEDIATE, because a transaction that begins with reading cannot wait for another process that writes.
         let transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.judge(&error))?;
         self.refuse_if_broken()?;
-        Ok(Writing::new(transaction, alone, turn))
+        Ok(Writing::new(transaction, alone, turn, self.limit.clone()))
     }
 
     fn refuse_if_broken(&self) -> Result<(), StoreError> {

@@ -11,6 +11,7 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
 
+use super::limit::StatementLimit;
 use super::lock::{Words, lock};
 use super::record::Recorder;
 use super::turns::Turns;
@@ -152,7 +153,8 @@ impl SqliteStore {
     ) -> Result<Self, OpenError> {
         let unreachable = |error: sqlx::Error| file.unreachable(&error);
         create_private(file.path)?;
-        let writer = writer(file.for_others().options()).await.map_err(unreachable)?;
+        let limit = StatementLimit::default();
+        let writer = writer(file.for_others().options(), &limit).await.map_err(unreachable)?;
         let mut connection = writer.acquire().await.map_err(unreachable)?;
         Settings::of(&mut connection).await.map_err(unreachable)?.check()?;
         check_tables(&mut connection, file, migrations, migrate).await?;
@@ -178,6 +180,7 @@ impl SqliteStore {
             writer,
             alone,
             turns,
+            limit,
             readers,
             checkpoints,
             broken,
@@ -189,7 +192,8 @@ impl SqliteStore {
 }
 
 /// A pool of one connection.
-async fn writer(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+async fn writer(options: SqliteConnectOptions, limit: &StatementLimit) -> Result<SqlitePool, sqlx::Error> {
+    let limit = limit.clone();
     SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(WRITER_TIMEOUT)
@@ -199,6 +203,10 @@ async fn writer(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error
         // Where SQLite has undone a transaction by itself, as on a full disk, sqlx still counts it as open and would begin
         // no other: then the connection is replaced.
         .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+        .after_connect(move |connection, _| {
+            let limit = limit.clone();
+            Box::pin(async move { limit.watch(connection).await })
+        })
         .connect_with(options)
         .await
 }

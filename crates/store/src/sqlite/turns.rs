@@ -11,6 +11,8 @@ use sqlx::sqlite::{Sqlite, SqliteConnection};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, sleep_until};
 
+use super::limit::{Limited, StatementLimit};
+
 /// How many times as long as the others have written those who record go first.
 const RECORDING: u32 = 2;
 
@@ -40,6 +42,7 @@ pub(crate) struct Writing {
     transaction: Transaction<'static, Sqlite>,
     _alone: OwnedMutexGuard<()>,
     _turn: OtherTurn,
+    limit: StatementLimit,
 }
 
 impl Turns {
@@ -95,9 +98,16 @@ impl Writing {
         transaction: Transaction<'static, Sqlite>,
         alone: OwnedMutexGuard<()>,
         mut turn: OtherTurn,
+        limit: StatementLimit,
     ) -> Self {
         turn.began = Instant::now();
-        Self { transaction, _alone: alone, _turn: turn }
+        limit.clear();
+        Self { transaction, _alone: alone, _turn: turn, limit }
+    }
+
+    /// The connection for one statement of a handler, which has a limit until it has come to its end.
+    pub(crate) fn for_handler(&mut self) -> (&mut SqliteConnection, Limited<'_>) {
+        (&mut self.transaction, self.limit.begin())
     }
 
     pub(super) async fn commit(self) -> Result<(), sqlx::Error> {

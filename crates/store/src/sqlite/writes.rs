@@ -25,7 +25,10 @@ pub(super) async fn write(
     for write in writes {
         let one = Marker::written(mark(&mut transaction, write).await.map_err(judged)?)?;
         if one == Written::Now {
-            on_sqlite(write.statement, write.values.clone()).execute(&mut *transaction).await.map_err(judged)?;
+            let (connection, limited) = transaction.for_handler();
+            let done = on_sqlite(write.statement, write.values.clone()).execute(connection).await;
+            limited.end();
+            done.map_err(judged)?;
         }
         written.push(one);
     }
