@@ -105,6 +105,44 @@ impl Database {
         Ok(lags?.into_iter().map(|lag| u32::try_from(lag.max(0)).unwrap_or(u32::MAX)).collect())
     }
 
+    /// The same of the jobs of one handler whose events were received since then.
+    pub(crate) fn lags_of(&mut self, handler: &str, since: OffsetDateTime) -> anyhow::Result<Vec<u32>> {
+        const ON_POSTGRES: &str = "
+            SELECT (extract(epoch FROM finished_at - received_at) * 1000000)::bigint
+            FROM events JOIN jobs ON jobs.event_id = events.id
+            WHERE events.id >= $1 AND handler = $2 AND finished_at IS NOT NULL";
+        const ON_SQLITE: &str = "
+            SELECT finished_at - received_at FROM events JOIN jobs ON jobs.event_id = events.id
+            WHERE events.id >= $1 AND handler = $2 AND finished_at IS NOT NULL";
+        // Ids begin with the time.
+        let millis = u64::try_from((since - OffsetDateTime::UNIX_EPOCH).whole_milliseconds())?;
+        let first = uuid::Uuid::from_u128(u128::from(millis) << 80);
+        let lags: Result<Vec<i64>, _> = on_either!(self,
+            postgres(link) => sqlx::query_scalar(ON_POSTGRES).bind(first).bind(handler).fetch_all(link).await,
+            sqlite(link) => sqlx::query_scalar(ON_SQLITE).bind(first).bind(handler).fetch_all(link).await
+        );
+        Ok(lags?.into_iter().map(|lag| u32::try_from(lag.max(0)).unwrap_or(u32::MAX)).collect())
+    }
+
+    /// Runs a statement that both understand.
+    pub(crate) fn execute(&mut self, statement: &'static str) -> anyhow::Result<()> {
+        let done = on_either!(self,
+            postgres(link) => link.execute(statement).await.map(|_| ()),
+            sqlite(link) => link.execute(statement).await.map(|_| ())
+        );
+        Ok(done?)
+    }
+
+    /// The ordering key of a job, if there is one that has one.
+    pub(crate) fn ordering_key(&mut self) -> anyhow::Result<Option<String>> {
+        const KEY: &str = "SELECT ordering_key FROM jobs WHERE ordering_key IS NOT NULL LIMIT 1";
+        let key = on_either!(self,
+            postgres(link) => sqlx::query_scalar(KEY).fetch_optional(link).await,
+            sqlite(link) => sqlx::query_scalar(KEY).fetch_optional(link).await
+        );
+        Ok(key?)
+    }
+
     /// Which database server it is.
     pub(crate) fn version(&mut self) -> anyhow::Result<String> {
         let version = on_either!(self,

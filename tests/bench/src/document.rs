@@ -23,6 +23,7 @@ pub(crate) fn write(report: &Report) -> String {
         section(report.stored.as_ref()),
         section(report.process.as_ref()),
         section(report.mixed.as_ref()),
+        section(report.neighbours.as_ref()),
         section(report.footprint.as_ref()),
     ]
     .concat()
@@ -47,6 +48,7 @@ pub(crate) fn summary(report: &Report) -> String {
         found(report.stored.as_ref()),
         found(report.process.as_ref()),
         found(report.mixed.as_ref()),
+        found(report.neighbours.as_ref()),
         found(report.footprint.as_ref()),
     ]
     .into_iter()

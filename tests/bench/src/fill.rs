@@ -13,13 +13,35 @@ const CHUNK: u64 = 100_000;
 pub(crate) enum Fate {
     /// Done.
     Done,
-    /// Nobody has looked at them: they wait, and are due.
+    /// They wait, and are due.
     Waiting,
+    /// They gave up.
+    Dead,
+}
+
+impl Fate {
+    fn state(self) -> &'static str {
+        match self {
+            Self::Done => "succeeded",
+            Self::Waiting => "pending",
+            Self::Dead => "dead_letter",
+        }
+    }
+}
+
+/// What a database is filled with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copies<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) jobs: Fate,
+    /// The ordering key of all jobs.
+    pub(crate) ordering_key: Option<&'a str>,
+    pub(crate) ids: Ids,
 }
 
 // Ids are UUIDv7 of a time long ago, one event each millisecond. Keys look like those of the requests, and come before
-// them if they go by time. $1 and $2 are the first and the last of the chunk, $3 is whether keys are random, $4 whether jobs
-// are done.
+// them if they go by time. $1 and $2 are the first and the last of the chunk, $3 is whether keys are random, $4 the state
+// of the jobs, $5 their handler, $6 their ordering key.
 const ON_POSTGRES: &str = "
 WITH template AS (SELECT * FROM events ORDER BY id DESC LIMIT 1),
 numbers AS (
@@ -39,9 +61,9 @@ numbers AS (
 ), keys AS (
     INSERT INTO dedupe_keys (source, dedupe_key, event_id) SELECT source, dedupe_key, id FROM copies
 )
-INSERT INTO jobs (event_id, handler, state, attempts, due_at, finished_at)
-SELECT id, 'bench', CASE WHEN $4 THEN 'succeeded' ELSE 'pending' END, CASE WHEN $4 THEN 1 ELSE 0 END, received_at,
-    CASE WHEN $4 THEN received_at END
+INSERT INTO jobs (event_id, handler, state, attempts, due_at, finished_at, ordering_key)
+SELECT id, $5, $4, CASE WHEN $4 = 'pending' THEN 0 ELSE 1 END, received_at,
+    CASE WHEN $4 <> 'pending' THEN received_at END, $6
 FROM copies
 ";
 
@@ -63,15 +85,15 @@ WHERE id BETWEEN unhex(printf('%012x', 1600000000000 + $1)) AND unhex(printf('%0
 ORDER BY source, dedupe_key
 ";
 const JOBS_ON_SQLITE: &str = "
-INSERT INTO jobs (event_id, handler, state, attempts, due_at, finished_at)
-SELECT id, 'bench', iif($3, 'succeeded', 'pending'), iif($3, 1, 0), received_at, iif($3, received_at, NULL)
+INSERT INTO jobs (event_id, handler, state, attempts, due_at, finished_at, ordering_key)
+SELECT id, $4, $3, iif($3 = 'pending', 0, 1), received_at, iif($3 = 'pending', NULL, received_at), $5
 FROM events
 WHERE id BETWEEN unhex(printf('%012x', 1600000000000 + $1)) AND unhex(printf('%012x', 1600000000001 + $2))
 ";
 
 impl Database {
     /// Adds so many events. There must be one already, which is copied, and nobody else at work.
-    pub(crate) fn fill(&mut self, count: u64, jobs: Fate, ids: Ids) -> anyhow::Result<()> {
+    pub(crate) fn fill(&mut self, count: u64, copies: Copies<'_>) -> anyhow::Result<()> {
         on_either!(&mut *self,
             postgres(_link) => Ok(()),
             // If the machine fails now, it is measured anew anyway.
@@ -79,23 +101,26 @@ impl Database {
         )?;
         for start in (0..count).step_by(usize::try_from(CHUNK)?) {
             let end = (start + CHUNK).min(count);
-            self.fill_chunk(i64::try_from(start)?, i64::try_from(end)? - 1, jobs == Fate::Done, ids == Ids::Random)?;
+            self.fill_chunk(i64::try_from(start)?, i64::try_from(end)? - 1, copies)?;
             eprintln!("filling: {end} of {count} events");
         }
         self.settle_down()
     }
 
-    fn fill_chunk(&mut self, first: i64, last: i64, are_done: bool, are_random: bool) -> anyhow::Result<()> {
+    fn fill_chunk(&mut self, first: i64, last: i64, copies: Copies<'_>) -> anyhow::Result<()> {
+        let Copies { handler, jobs, ordering_key, ids } = copies;
+        let (state, are_random) = (jobs.state(), ids == Ids::Random);
         let filled = on_either!(self,
             postgres(link) => {
-                sqlx::query(ON_POSTGRES).bind(first).bind(last).bind(are_random).bind(are_done).execute(link).await
-                    .map(|_| ())
+                sqlx::query(ON_POSTGRES).bind(first).bind(last).bind(are_random).bind(state).bind(handler)
+                    .bind(ordering_key).execute(link).await.map(|_| ())
             },
             sqlite(link) => {
                 link.execute("BEGIN").await?;
                 sqlx::query(EVENTS_ON_SQLITE).bind(first).bind(last).bind(are_random).execute(&mut *link).await?;
                 sqlx::query(KEYS_ON_SQLITE).bind(first).bind(last).execute(&mut *link).await?;
-                sqlx::query(JOBS_ON_SQLITE).bind(first).bind(last).bind(are_done).execute(&mut *link).await?;
+                sqlx::query(JOBS_ON_SQLITE).bind(first).bind(last).bind(state).bind(handler).bind(ordering_key)
+                    .execute(&mut *link).await?;
                 link.execute("COMMIT").await.map(|_| ())
             }
         );

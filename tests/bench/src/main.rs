@@ -17,6 +17,7 @@ mod ingest;
 mod load;
 mod machine;
 mod mixed;
+mod neighbours;
 mod options;
 mod process;
 mod report;

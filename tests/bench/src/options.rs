@@ -63,6 +63,8 @@ pub(crate) enum PartName {
     Process,
     /// Receiving and working at the same time
     Mixed,
+    /// One handler beside another one that is in trouble
+    Neighbours,
     /// Memory, start, size
     Footprint,
 }
@@ -94,7 +96,7 @@ pub(crate) struct Options {
     /// How many events are stored in the largest database of `stored`: 10000000 takes some minutes more, and 15 GB of disk
     #[arg(long, default_value_t = 1_000_000, default_value_if("quick", "true", "10000"))]
     pub(crate) stored: u64,
-    /// `ingest` and `process`: measure only the set-up of this name, and what it is compared with
+    /// `ingest`, `process` and `neighbours`: measure only the set-up of this name, and what it is compared with
     #[arg(long)]
     only: Option<String>,
 }

@@ -7,6 +7,7 @@ use crate::footprint::Footprint;
 use crate::ingest::Ingest;
 use crate::machine::Machine;
 use crate::mixed::Mixed;
+use crate::neighbours::Neighbours;
 use crate::options::{Arguments, Options, PartName};
 use crate::process::Process;
 use crate::stored::Stored;
@@ -33,13 +34,15 @@ pub(crate) struct Report {
     pub(crate) stored: Option<Stored>,
     pub(crate) process: Option<Process>,
     pub(crate) mixed: Option<Mixed>,
+    pub(crate) neighbours: Option<Neighbours>,
     pub(crate) footprint: Option<Footprint>,
 }
 
 impl Report {
     /// Nothing was measured yet.
     pub(crate) fn new(machine: Machine) -> Self {
-        Self { machine, ingest: None, bodies: None, stored: None, process: None, mixed: None, footprint: None }
+        let (ingest, bodies, stored, process, mixed) = Default::default();
+        Self { machine, ingest, bodies, stored, process, mixed, neighbours: None, footprint: None }
     }
 
     /// Measures what is wanted. A part that fails does not take the others with it. Says whether all went well.
@@ -51,6 +54,7 @@ impl Report {
         run(arguments, PartName::Bodies, &mut self.bodies, &mut is_complete);
         run(arguments, PartName::Process, &mut self.process, &mut is_complete);
         run(arguments, PartName::Mixed, &mut self.mixed, &mut is_complete);
+        run(arguments, PartName::Neighbours, &mut self.neighbours, &mut is_complete);
         run(arguments, PartName::Stored, &mut self.stored, &mut is_complete);
         is_complete
     }

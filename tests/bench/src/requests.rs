@@ -32,18 +32,31 @@ impl Requests {
 
     /// So many requests, with other events each time.
     pub(crate) fn sign(count: usize, body_bytes: usize, ids: Ids) -> anyhow::Result<Arc<Self>> {
+        Self::sign_all(count, body_bytes, ids, |id, serial, now| body(id, serial, now, body_bytes))
+    }
+
+    /// Events for the handler that is in trouble, each with what it shall do.
+    pub(crate) fn of_trouble(count: usize, act: &str, filler_bytes: usize) -> anyhow::Result<Arc<Self>> {
+        let filler = "x".repeat(filler_bytes);
+        Self::sign_all(count, filler_bytes, Ids::Stripe, |id, _, now| {
+            format!(r#"{{"id":"{id}","type":"trouble.came","created":{now},"act":{act},"filler":"{filler}"}}"#)
+        })
+    }
+
+    fn sign_all(
+        count: usize,
+        body_bytes: usize,
+        ids: Ids,
+        body: impl Fn(&str, usize, i64) -> String,
+    ) -> anyhow::Result<Arc<Self>> {
         static NEXT_SERIES: AtomicUsize = AtomicUsize::new(0);
         let series = NEXT_SERIES.fetch_add(1, Ordering::Relaxed);
         let secret = Secret::new(SECRET)?;
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let (mut bytes, mut ends) = (Vec::with_capacity(count * (body_bytes + 320)), Vec::with_capacity(count));
         for serial in 0..count {
-            let request = sign(
-                "http://bench/webhooks/stripe",
-                &secret,
-                now,
-                body(&ids.id(series, serial), serial, now, body_bytes),
-            );
+            let request =
+                sign("http://bench/webhooks/stripe", &secret, now, body(&ids.id(series, serial), serial, now));
             bytes.extend_from_slice(&post(&request));
             ends.push(bytes.len());
         }

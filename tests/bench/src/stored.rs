@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::database::Database;
-use crate::fill::Fate;
+use crate::fill::{Copies, Fate};
 use crate::load;
 use crate::options::Options;
 use crate::report::Part;
@@ -111,7 +111,7 @@ impl Setup {
         self.turns.take(round)?;
         match (&self.url, self.content.jobs) {
             (Some(url), Fate::Done) => Database::open(url)?.finish_all(),
-            (Some(_), Fate::Waiting) | (None, _) => Ok(()),
+            (Some(_), Fate::Waiting | Fate::Dead) | (None, _) => Ok(()),
         }
     }
 
@@ -167,7 +167,8 @@ fn filled(store: Store, content: Content, options: &Options) -> anyhow::Result<G
     let seen = load::closed(server.address, &first, 1, Duration::from_secs(60), false)?;
     anyhow::ensure!(seen.latencies.len() == 1, "the first event was refused");
     server.shut_down()?;
-    Database::open(&gateway.store_url)?.fill(content.events, content.jobs, options.ids)?;
+    let copies = Copies { handler: "bench", jobs: content.jobs, ordering_key: None, ids: options.ids };
+    Database::open(&gateway.store_url)?.fill(content.events, copies)?;
     Ok(gateway)
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::neighbours::SETUPS;
 use crate::report::Report;
 use crate::server::Store;
 use crate::stored::BACKLOG;
@@ -30,6 +31,7 @@ impl Target {
 enum Bound {
     AtLeast(f64),
     Below(f64),
+    AtMost(f64),
     /// It depends on what else was not measured.
     Unknown(&'static str),
 }
@@ -39,6 +41,7 @@ impl Bound {
         match self {
             Self::AtLeast(bound) => format!("at least {}{unit}", fine(bound)),
             Self::Below(bound) => format!("below {}{unit}", fine(bound)),
+            Self::AtMost(bound) => format!("at most {}{unit}", fine(bound)),
             Self::Unknown(how) => how.into(),
         }
     }
@@ -47,6 +50,7 @@ impl Bound {
         let is_met = match (self, measured) {
             (Self::AtLeast(bound), Some(measured)) => measured >= bound,
             (Self::Below(bound), Some(measured)) => measured < bound,
+            (Self::AtMost(bound), Some(measured)) => measured <= bound,
             (Self::Unknown(_), _) | (_, None) => return NOT_MEASURED,
         };
         if is_met { "met" } else { "not met" }
@@ -63,7 +67,14 @@ pub(crate) fn table(report: &Report) -> Table {
 }
 
 pub(crate) fn all(report: &Report) -> Vec<Target> {
-    let all = [receiving(report), answering(report), with_much_stored(report), footprint(report), working(report)];
+    let all = [
+        receiving(report),
+        answering(report),
+        with_much_stored(report),
+        footprint(report),
+        working(report),
+        beside_trouble(report),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -132,6 +143,21 @@ fn working(report: &Report) -> Vec<Target> {
         target("receiving on Postgres, the least", 0.5, of_ingest),
         target("graphile-worker", 1.0, of_graphile),
     ]
+}
+
+/// The worst of all kinds of trouble.
+fn beside_trouble(report: &Report) -> Vec<Target> {
+    let neighbours = report.neighbours.as_ref();
+    let both = |setup: Kind| {
+        let lag = neighbours.and_then(|neighbours| neighbours.worst_lag(setup));
+        let ingest = neighbours.and_then(|neighbours| neighbours.worst_ingest(setup));
+        let what = |what: &str| format!("{what} beside any trouble on {}, of alone", setup.name());
+        [
+            Target::new(what("p99 lag"), Bound::AtMost(3.0), lag, ""),
+            Target::new(what("receiving"), Bound::AtLeast(0.95), ingest, ""),
+        ]
+    };
+    SETUPS.into_iter().flat_map(both).collect()
 }
 
 #[cfg(test)]

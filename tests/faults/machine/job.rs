@@ -127,10 +127,10 @@ impl Job {
         if self.state.is_finished() && !is_dead_of_it {
             return;
         }
-        // A replay may have begun to count anew: the run of now keeps its attempt.
-        let runs_now = u32::from(matches!(self.state, State::Processing(_)));
+        // A replay may have begun to count anew; a run that goes on keeps its attempt.
+        let least = u32::from(matches!(self.state, State::Processing(_)));
+        self.attempts = self.attempts.saturating_sub(1).max(least);
         self.crashes = self.crashes.saturating_sub(1);
-        self.attempts = self.attempts.saturating_sub(1).max(runs_now);
         if is_dead_of_it {
             (self.state, self.is_due) = (State::Pending, true);
         }

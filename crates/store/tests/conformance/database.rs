@@ -44,13 +44,7 @@ impl Database {
     }
 
     pub(crate) async fn try_open(&self, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
-        let config = Config {
-            url: self.url.parse().unwrap(),
-            parallel_batches: 4,
-            worker_connections: 8,
-            dispatch_grace: Duration::from_secs(5),
-            lock: false,
-        };
+        let config = Config { parallel_batches: 4, worker_connections: 8, ..Config::new(self.url.parse().unwrap()) };
         open(&config, migrate).await
     }
 

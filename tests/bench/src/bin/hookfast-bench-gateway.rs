@@ -1,7 +1,9 @@
 //! A gateway with the handler that `bench process` measures: one effect, which is one upsert. With `BENCH_EFFECT=once`
-//! each has a transaction of its own.
+//! each has a transaction of its own. With `BENCH_TROUBLE` there is a second handler, which does what its events say, for
+//! `bench neighbours`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use hookfast::{Effects, Event, Handled, Handler, Handlers, values};
 use serde::Deserialize;
@@ -12,7 +14,45 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let shares_commits = std::env::var("BENCH_EFFECT").is_err();
-    hookfast::run(Handlers::new().with(Bench { shares_commits }))
+    let handlers = Handlers::new().with(Bench { shares_commits });
+    hookfast::run(match std::env::var("BENCH_TROUBLE") {
+        Ok(_) => handlers.with(Trouble),
+        Err(_) => handlers,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+struct TroubleCame {
+    id: String,
+    act: Act,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Act {
+    sleep_ms: u64,
+    /// How long its statement takes. On Postgres only.
+    statement_ms: u64,
+    panic: bool,
+}
+
+struct Trouble;
+
+impl Handler for Trouble {
+    const NAME: &'static str = "trouble";
+    const SUBSCRIBES: &'static [&'static str] = &["stripe/trouble.*"];
+    type Payload = TroubleCame;
+
+    async fn handle(&self, event: &Event<TroubleCame>, effects: &Effects) -> Handled {
+        let TroubleCame { id, act } = &event.payload;
+        assert!(!act.panic, "told to panic");
+        tokio::time::sleep(Duration::from_millis(act.sleep_ms)).await;
+        if act.statement_ms > 0 {
+            const SLOW: &str = "INSERT INTO bench_done (id, amount) SELECT $1, 0 FROM pg_sleep($2)";
+            effects.write("slow", SLOW, values![id.as_str(), act.statement_ms as f64 / 1000.0]).await?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Deserialize)]

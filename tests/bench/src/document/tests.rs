@@ -141,7 +141,7 @@ fn the_page_holds_what_was_measured_and_says_what_was_not() {
 fn a_page_about_nothing_claims_nothing() {
     let page = write(&Report::new(machine()));
     assert!(!page.contains("| met") && !page.contains("| not met"), "{page}");
-    assert_eq!(page.matches("\nNot measured.\n").count(), 6);
+    assert_eq!(page.matches("\nNot measured.\n").count(), 7);
     assert!(page.contains("| `tests/run bench --quick`"));
 }
 
