@@ -399,6 +399,21 @@ async fn serving_nobody_and_everybody_again_works(place: Place) {
     until_usable(&queue).await;
 }
 
+/// A worker may ask once more although its handler was just paused.
+async fn a_pull_does_not_make_a_handler_served(place: Place) {
+    let queue = place.open().await;
+    let waiting = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { finish_for(&mail(), &queue, 2).await }
+    });
+    assert!(timeout(Duration::from_millis(100), queue.pull(&mail(), 1)).await.is_err(), "it is not served");
+    assert_eq!(queue.dispatch(&hints_for_mail(2)).await, Dispatched::default());
+    queue.serve(&[ledger(), mail()]).await;
+    let sent = hints_for_mail(2);
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&soon("the pull goes on", waiting).await.unwrap()), set(&sent));
+}
+
 /// What is being handled when its handler is paused takes no room afterwards, whether it was done or not.
 #[tokio::test]
 async fn in_memory_what_was_being_handled_is_not_put_back_if_it_is_not_served() {
@@ -779,6 +794,7 @@ on_all! {
     each_handler_has_room_of_its_own
     what_is_not_served_is_dropped_and_counted_nowhere
     serving_nobody_and_everybody_again_works
+    a_pull_does_not_make_a_handler_served
     many_pulls_at_once_get_every_hint_once
     what_waits_is_counted
 }

@@ -58,6 +58,8 @@ pub(crate) struct JetStreamQueue {
     link: Arc<Link>,
     publisher: Publisher,
     handlers: Handlers,
+    /// Tells those who pull for a handler that is not served.
+    served: Notify,
     lanes: tokio::sync::Mutex<HashMap<HandlerName, Arc<tokio::sync::Mutex<Lanes>>>>,
     emptied: Arc<Notify>,
     keeper: AbortOnDropHandle<()>,
@@ -100,7 +102,19 @@ impl JetStreamQueue {
         };
         keeper.begin().await?;
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run()));
-        Ok(Self { client, context, names, link, publisher, handlers, lanes: Default::default(), emptied, keeper })
+        let (served, lanes) = Default::default();
+        Ok(Self { client, context, names, link, publisher, handlers, served, lanes, emptied, keeper })
+    }
+
+    /// A pull does not make a handler served: it may be paused at this moment.
+    async fn until_served(&self, handler: &HandlerName) {
+        loop {
+            let changed = self.served.notified();
+            if self.handlers.lock().unwrap_or_else(PoisonError::into_inner).contains(handler) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// The lanes of a handler. One that is new gets its consumers soon.
@@ -108,9 +122,6 @@ impl JetStreamQueue {
         let mut all = self.lanes.lock().await;
         if let Some(lanes) = all.get(handler) {
             return Ok(Arc::clone(lanes));
-        }
-        if self.handlers.lock().unwrap_or_else(PoisonError::into_inner).insert(handler.clone()) {
-            self.link.look();
         }
         let lanes = Lanes::new(&self.context, &self.names, Arc::clone(&self.link), handler).await?;
         let lanes = Arc::new(tokio::sync::Mutex::new(lanes));
@@ -130,6 +141,7 @@ impl Queue for JetStreamQueue {
     async fn serve(&self, handlers: &[HandlerName]) {
         *self.handlers.lock().unwrap_or_else(PoisonError::into_inner) = handlers.iter().cloned().collect();
         self.lanes.lock().await.retain(|handler, _| handlers.contains(handler));
+        self.served.notify_waiters();
         self.link.look();
     }
 
@@ -141,6 +153,7 @@ impl Queue for JetStreamQueue {
         if max == 0 {
             return Vec::new();
         }
+        self.until_served(handler).await;
         match self.lanes(handler).await {
             Ok(lanes) => lanes.lock().await.pull(max).await,
             // The queue was closed.
