@@ -189,13 +189,10 @@ fn wrong_arguments_are_refused_in_plain_words() {
         ("dead-letters list --since yesterday", "a day such as 2026-07-01"),
         ("verify --provider stripe --body-file - --now noon", "unix seconds"),
         ("simulate stripe --rate fast", "such as 50/s"),
-        (
-            "simulate github",
-            "no source of this configuration has the provider `github`. The sources are: stripe (stripe)",
-        ),
+        ("simulate github", "no source of this configuration has the provider `github`; there is: stripe (stripe)"),
         (
             "simulate stripe --source nope",
-            "there is no source `nope` of the provider `stripe`. The sources are: stripe",
+            "`nope` is no such source of the provider `stripe`; there is: stripe (stripe)",
         ),
     ] {
         said(&setup.command(&words(line)), 2, part);

@@ -224,29 +224,37 @@ async fn a_replay_beside_traffic_comes_to_its_end_and_touches_none_of_it() {
     let world = Arc::new(World::new().await);
     let old = world.record("invoice.paid", 6, &["ledger"]).await;
     world.settle("ledger", &old, hookfast_store::Outcome::Succeeded).await;
+    let enough = CancellationToken::new();
     let traffic = {
-        let world = Arc::clone(&world);
+        let (world, enough) = (Arc::clone(&world), enough.clone());
         tokio::spawn(async move {
-            for number in 0.. {
-                let events = world.record(&format!("charge.{number}"), 2, &["ledger"]).await;
+            // At least once after the replay has ended.
+            let mut rounds = 0;
+            loop {
+                let is_last = enough.is_cancelled();
+                let events = world.record(&format!("charge.{rounds}"), 2, &["ledger"]).await;
                 world.settle("ledger", &events, hookfast_store::Outcome::Succeeded).await;
+                rounds += 1;
+                if is_last {
+                    return;
+                }
             }
         })
     };
     let paced = Replay { rate: Some(20.0), batch: 1, ..all(Which::Succeeded) };
-    let before = world.count(Which::Succeeded).await;
     let outcome = world.replay(&paced).await.unwrap();
-    traffic.abort();
-    let _ = traffic.await;
-    assert!(outcome.is_done);
-    let after = world.count(Which::Succeeded).await;
-    assert!(after > before, "there was traffic meanwhile: {before} and then {after}");
+    enough.cancel();
+    traffic.await.unwrap();
+    assert!(outcome.is_done && outcome.progress.changed >= 6, "{outcome:?}");
     let audit = world.store.audit(outcome.audit).await.unwrap().unwrap();
-    let last: serde_json::Value = serde_json::from_str(&audit.filter).unwrap();
-    let last: Uuid = last["selection"]["last_event"].as_str().unwrap().parse().unwrap();
-    let selected = world.store.latest_events(u32::MAX).await.unwrap();
-    let selected = selected.iter().filter(|event| event.id.0 <= last).count() as u64;
-    assert!(outcome.progress.changed <= selected, "{} of {selected}", outcome.progress.changed);
+    let noted: serde_json::Value = serde_json::from_str(&audit.filter).unwrap();
+    let last: Uuid = noted["selection"]["last_event"].as_str().unwrap().parse().unwrap();
+    let events = world.store.latest_events(u32::MAX).await.unwrap();
+    let (later, selected): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.id.0 > last);
+    assert!(!later.is_empty() && outcome.progress.changed <= selected.len() as u64, "{outcome:?}");
+    for event in later {
+        assert_eq!(world.states(event.id).await, ["ledger succeeded"]);
+    }
 }
 
 #[tokio::test]

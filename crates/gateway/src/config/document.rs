@@ -20,6 +20,8 @@ pub(super) struct Document {
     origins: BTreeMap<String, String>,
     /// There is no file, so secrets may be missing.
     pub(super) for_development: bool,
+    /// Only the store is asked, so what stands elsewhere, as secrets do, may be out of reach.
+    pub(super) for_operators: bool,
     /// Everything wrong so far.
     pub(super) problems: Vec<Problem>,
 }
@@ -47,8 +49,14 @@ impl Document {
         };
         let spans = DeTable::parse(text).map_err(broken)?;
         let root = text.parse().map_err(broken)?;
-        let mut document =
-            Self { name: name.into(), root, origins: BTreeMap::new(), for_development: false, problems: Vec::new() };
+        let mut document = Self {
+            name: name.into(),
+            root,
+            origins: BTreeMap::new(),
+            for_development: false,
+            for_operators: false,
+            problems: Vec::new(),
+        };
         document.note_lines(spans.get_ref(), "", text);
         document.overlay(variables);
         Ok(document)

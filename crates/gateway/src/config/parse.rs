@@ -89,12 +89,17 @@ pub(crate) fn reference(text: &str) -> Parsed<String> {
     Ok(text.into())
 }
 
+/// Whether `reference` would look for it elsewhere.
+pub(super) fn stands_elsewhere(text: &str) -> bool {
+    text.starts_with("env:") || text.starts_with("file:")
+}
+
 /// A secret, from where `reference` says.
 pub(crate) fn secret(text: &str) -> Parsed<Secret> {
     if let Some(name) = shell_variable(text) {
         return Err(format!("`{text}` is no secret but a shell's way to name a variable: write \"env:{name}\""));
     }
-    let origin = if text.starts_with("env:") || text.starts_with("file:") { text } else { "the text" };
+    let origin = if stands_elsewhere(text) { text } else { "the text" };
     Secret::new(reference(text)?).map_err(|_| format!("{origin} is blank"))
 }
 

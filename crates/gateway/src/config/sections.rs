@@ -114,14 +114,18 @@ pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<C
     })
 }
 
-/// What is asked of the store alone needs neither secrets nor the handlers' code. Everything else in the file is left unread.
+/// The same for what is asked of the store alone, which needs neither secrets nor the handlers' code. All else must be right.
 pub(super) fn read_for_operators(document: &mut Document, own_handlers: &Handlers) -> Option<OperatorConfig> {
+    document.for_operators = true;
+    read_ingest(Section::top(document, "ingest"));
+    read_admin(Section::top(document, "admin"));
     let store = read_store(Section::top(document, "store"));
+    read_queue(Section::top(document, "queue"));
+    read_work(Section::top(document, "work"));
     let sources = document.names_in("sources");
+    let providers = read_catalog(document);
+    read_sources(document, &providers);
     let handlers = handlers::read_for_operators(document, &sources, own_handlers);
-    for unread in SECTIONS {
-        document.take(unread);
-    }
     let (store, spool) = store?;
     Some(OperatorConfig { store, spool, sources, handlers })
 }
@@ -207,11 +211,14 @@ fn spool_max(value: &Value) -> Result<u64, String> {
 }
 
 fn read_queue(mut section: Section<'_>) -> Option<hookfast_queue::Config> {
+    let for_operators = section.document.for_operators;
     // The URL may hold a password, so it can stand elsewhere, as a secret can.
     let url = |value: &Value| {
-        parse::reference(&parse::text::<String>(value)?)?
-            .parse()
-            .map_err(|error: hookfast_queue::QueueError| error.to_string())
+        let text = parse::text::<String>(value)?;
+        if for_operators && parse::stands_elsewhere(&text) {
+            return Ok(QueueUrl::Memory);
+        }
+        parse::reference(&text)?.parse().map_err(|error: hookfast_queue::QueueError| error.to_string())
     };
     let url = section.value("url", |value| url(value).map(Some), Some(QueueUrl::Memory));
     let default = hookfast_queue::Config::new(QueueUrl::Memory);
@@ -297,7 +304,11 @@ fn read_source(mut section: Section<'_>, providers: &Providers) -> Option<Source
     };
     let kind = section.required("provider", find, "write which provider sends here, such as \"stripe\"").flatten();
     let has_secrets = section.table.contains_key("secrets");
-    let secrets = section.optional("secrets", parse::secrets);
+    let for_operators = section.document.for_operators;
+    let secrets = section.optional("secrets", |value| match for_operators {
+        true => Ok(Secrets::default()),
+        false => parse::secrets(value),
+    });
     let default = SourceLimits::default();
     let limits = SourceLimits {
         body_limit: section.value("body_limit", parse::size, default.body_limit),
@@ -307,7 +318,9 @@ fn read_source(mut section: Section<'_>, providers: &Providers) -> Option<Source
     };
     // Which further keys are allowed depends on the provider, so without one nothing more can be said of this section.
     let provider = read_settings(&mut section, kind?);
-    check_proof(&mut section, provider.as_deref(), has_secrets, secrets.as_ref(), &limits);
+    if !for_operators {
+        check_proof(&mut section, provider.as_deref(), has_secrets, secrets.as_ref(), &limits);
+    }
     section.finish();
     Some(SourceConfig { provider: provider?, secrets: secrets.unwrap_or_default(), limits })
 }
@@ -342,10 +355,14 @@ fn check_proof(
 /// The provider's own keys stand beside the others; the provider reads them. A text may stand elsewhere, as a secret can.
 fn read_settings(section: &mut Section<'_>, kind: &Kind) -> Option<Arc<dyn Provider>> {
     let mut settings = Table::new();
-    let mut wrong = false;
+    let (mut wrong, mut is_complete) = (false, true);
     for key in kind.settings() {
         section.known.push(key);
         let Some(value) = section.table.remove(key) else { continue };
+        if section.document.for_operators && value.as_str().is_some_and(parse::stands_elsewhere) {
+            is_complete = false;
+            continue;
+        }
         let value = match &value {
             Value::String(text) => parse::reference(text).map(Value::String),
             _ => Ok(value),
@@ -366,7 +383,7 @@ fn read_settings(section: &mut Section<'_>, kind: &Kind) -> Option<Arc<dyn Provi
     match kind.build(settings) {
         Ok(provider) if !wrong => Some(provider),
         Ok(_) => None,
-        Err(_) if wrong => None,
+        Err(_) if wrong || !is_complete => None,
         Err(problem) => {
             section.problem("", problem);
             None

@@ -171,8 +171,9 @@ url = "env:HOOKFAST_TEST_UNSET"
 provider = "stripe"
 secrets = ["env:HOOKFAST_TEST_UNSET"]
 
-[sources.ours]
-provider = "of-a-catalog-that-is-not-here"
+[sources.garmin]
+provider = "garmin"
+client_id = "env:HOOKFAST_TEST_UNSET"
 
 [handlers.refunds]
 source = "stripe"
@@ -190,7 +191,7 @@ run = "log"
         read_for_operators(document, &Handlers::new())
     };
     let config = for_operators(text).unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!(config.sources, ["ours", "stripe"]);
+    assert_eq!(config.sources, ["garmin", "stripe"]);
     let mut names: Vec<_> = config.handlers.names().map(|name| name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["audit", "mail", "refunds"]);
@@ -198,6 +199,8 @@ run = "log"
     for (wrong, key) in [
         ("[store]\nurl = \"mysql://x\"", "store.url"),
         ("[stor]", "stor"),
+        ("[ingest]\nlisen = 1", "ingest.lisen"),
+        ("[sources.a]\nprovider = \"strip\"", "sources.a.provider"),
         ("[handlers.refunds]\nsource = \"nope\"", "handlers.refunds.source"),
         ("[handlers.refunds]\nordring = \"none\"", "handlers.refunds.ordring"),
     ] {

@@ -67,18 +67,26 @@ fn source<'a>(config: &'a Config, arguments: &SimulateArguments) -> Result<(&'a 
     }
 }
 
+/// Says which sources there are: those of the provider, or all if it has none.
 fn no_source(config: &Config, arguments: &SimulateArguments) -> Exit {
     let provider = &arguments.provider;
-    let all: Vec<_> =
-        config.sources.iter().map(|(name, source)| format!("{name} ({})", source.provider.name())).collect();
-    let all = if all.is_empty() { "none".into() } else { all.join(", ") };
-    let (flag, problem) = match &arguments.source {
-        Some(name) => {
-            ("--source", format!("there is no source `{}` of the provider `{provider}`", name.escape_debug()))
-        }
-        None => ("PROVIDER", format!("no source of this configuration has the provider `{provider}`")),
+    let listed = |only: Option<&str>| {
+        let sources =
+            config.sources.iter().filter(|(_, source)| only.is_none_or(|only| source.provider.name() == only));
+        let names: Vec<_> = sources.map(|(name, source)| format!("{name} ({})", source.provider.name())).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
     };
-    usage(flag, format!("{problem}. The sources are: {all}"))
+    match &arguments.source {
+        Some(name) => {
+            let (name, there_is) = (name.escape_debug(), listed(Some(provider)));
+            let problem = format!("`{name}` is no such source of the provider `{provider}`; there is: {there_is}");
+            usage("--source", problem)
+        }
+        None => {
+            let problem = format!("no source of this configuration has the provider `{provider}`; there is: ");
+            usage("PROVIDER", problem + &listed(None))
+        }
+    }
 }
 
 fn gateway(config: &Config, arguments: &SimulateArguments) -> Result<Uri, Exit> {
