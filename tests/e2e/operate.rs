@@ -52,6 +52,10 @@ fn jobs_of_a_handler_that_is_gone_are_listed_moved_and_resolved(database: Databa
     said(&run("jobs move --from-handler gone --handler ledger --dry-run"), 0, "4 unfinished jobs; nothing was changed");
     let moved = run("jobs move --from-handler gone --handler ledger --limit 1 --yes --json").json();
     assert_eq!((&moved["changed"], &moved["done"]), (&1.into(), &true.into()), "{moved}");
+    gateway.sql(held(database));
+    let warned = run("jobs resolve --handler gone --as ignored --why removed");
+    said(&warned, 2, "warning: a worker runs jobs of `gone` at this moment");
+    gateway.sql("UPDATE jobs SET state = 'pending' WHERE state = 'processing'");
     let resolved = run("jobs resolve --handler gone --as ignored --why removed --who ann --yes --json").json();
     assert_eq!(resolved["changed"], 3, "{resolved}");
     let states = gateway.query(
@@ -67,6 +71,18 @@ fn jobs_of_a_handler_that_is_gone_are_listed_moved_and_resolved(database: Databa
     let seen = audits.iter().map(|audit| (audit["action"].as_str().unwrap(), audit["jobs"].as_u64().unwrap()));
     assert_eq!(seen.collect::<Vec<_>>(), [("resolve", 3), ("move", 1)]);
     said(&run(&format!("jobs resume {}", audits[0]["id"].as_str().unwrap())), 1, "it is finished");
+}
+
+/// As if a worker had taken the jobs of `gone` for a day.
+fn held(database: Database) -> &'static str {
+    match database {
+        Database::Sqlite => {
+            "UPDATE jobs SET state = 'processing', due_at = 32503680000000000 WHERE handler = 'gone' AND finished_at IS NULL"
+        }
+        Database::Postgres => {
+            "UPDATE jobs SET state = 'processing', due_at = now() + interval '1 day' WHERE handler = 'gone' AND finished_at IS NULL"
+        }
+    }
 }
 
 fn a_typo_in_a_filter_is_refused_with_what_there_is(database: Database) {

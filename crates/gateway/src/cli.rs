@@ -137,7 +137,7 @@ pub(crate) enum EventsCommand {
         /// How many
         #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = at_least_one())]
         limit: u32,
-        /// Only events that nobody handles, the oldest first
+        /// Only events without a handler, the oldest first
         #[arg(long)]
         unhandled: bool,
         /// Print one JSON object a line
@@ -352,7 +352,7 @@ pub(crate) struct JobsResolveArguments {
 pub(crate) enum ResolveAs {
     /// It need not be done
     Ignored,
-    /// Somebody did it by hand
+    /// It was done by hand
     ManualFix,
 }
 
@@ -398,7 +398,7 @@ pub(crate) struct ReplayArguments {
     #[arg(long, group = "state", conflicts_with = "failure")]
     pub(crate) succeeded: bool,
 
-    /// Events that nobody handles, for the handler that --handler names; only what it subscribes to
+    /// Events without a handler, for the one that --handler names; only what it subscribes to
     #[arg(long, group = "state", requires = "handler", conflicts_with = "failure")]
     pub(crate) unhandled: bool,
 

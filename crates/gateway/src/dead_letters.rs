@@ -188,7 +188,7 @@ fn handler(found: &Found) -> &str {
     found.handler.as_ref().map_or("-", |handler| handler.as_str())
 }
 
-/// Jobs as a table; whoever sent the event may have written its type and had a hand in the message.
+/// Jobs as a table; the sender of the event may have written its type and had a hand in the message.
 pub(crate) fn print_table(found: &[Found]) {
     let head = ["ID", "HANDLER", "TYPE", "SOURCE", "REASON", "ATTEMPTS", "DIED", "MESSAGE"];
     print_row(head.map(str::to_owned));

@@ -137,7 +137,7 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
         line("job", &format!("{} is {}{reason}, {} attempts", job.handler, job.state, job.attempts));
         attempts.iter().for_each(|attempt| line("", &attempt_line(attempt)));
     }
-    // Whoever sent it wrote the query, and this is a terminal.
+    // The sender wrote the query, and this is a terminal.
     outln!("\n{} {}", event.method, event.url.escape_default());
     for (name, value) in event.headers.iter() {
         outln!("{name}: {}", value.escape_ascii());
@@ -145,7 +145,7 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
     outln!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
 }
 
-/// A run in one line. Whoever sent the event may have had a hand in the message.
+/// A run in one line. The sender of the event may have had a hand in the message.
 pub(crate) fn attempt_line(attempt: &Attempt) -> String {
     let Attempt { number, started_at, duration, failure, message, worker } = attempt;
     let outcome = match (failure, message) {

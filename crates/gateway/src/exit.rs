@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     NotFound(String),
     /// A server does not answer.
     Unreachable(String),
-    /// Somebody wanted it to end before it was done, and the words say how to go on.
+    /// A signal ended it before it was done, and the words say how to go on.
     Interrupted(String),
 }
 

@@ -3,7 +3,7 @@
 use hookfast_admin::operate::{
     Abandon, HandlerJobs, Handlers, Outcome, Progress, Selection, abandon, how_many, preview, resume_abandon, summary,
 };
-use hookfast_store::{Found, Store, Which};
+use hookfast_store::{Filter, Found, Store, Which};
 use hookfast_webhook::HandlerName;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -18,6 +18,9 @@ use crate::known::refuse_unknown;
 use crate::replay::{
     SAMPLE, confirm, jobs, print_preview, progress_bar, say_nothing_found, show, stop_at_signal, with_way_on,
 };
+
+/// How many jobs that may be held are looked at.
+const SAMPLE_OF_HELD: u32 = 100;
 
 /// How an interrupted act goes on.
 const RESUME: &str = "hookfast jobs resume";
@@ -186,6 +189,7 @@ async fn begin(store: &dyn Store, config: &OperatorConfig, mut order: Abandon, a
     if seen.looked_at == 0 {
         return say_nothing_found(store, selection, act.json).await;
     }
+    warn_if_run_elsewhere(store, &selection.filter).await?;
     let verb = if selection.onto.is_some() { "move" } else { "resolve" };
     confirm(selection, seen.count, verb, act.yes)?;
     let bar = progress_bar(seen.count, act.json);
@@ -193,6 +197,19 @@ async fn begin(store: &dyn Store, config: &OperatorConfig, mut order: Abandon, a
     let outcome = abandon(store, &order, handlers, |progress| show(&bar, progress), &stop).await;
     bar.finish_and_clear();
     report(&outcome.map_err(|error| with_way_on(error, RESUME))?, selection.onto.as_ref(), act.json)
+}
+
+/// Another gateway may have the handler in its own configuration.
+async fn warn_if_run_elsewhere(store: &dyn Store, filter: &Filter) -> Result<(), Exit> {
+    let state = Some("processing".into());
+    let held = Filter { handler: filter.handler.clone(), state, ..Filter::default() };
+    let now = store.moment().await?.at;
+    let found = store.find(Which::Unfinished, &held, None, SAMPLE_OF_HELD).await?;
+    if found.iter().any(|found| found.due_at.is_some_and(|lease_ends| lease_ends > now)) {
+        let name = filter.handler.as_deref().unwrap_or_default();
+        eprintln!("warning: a worker runs jobs of `{name}` at this moment, with another configuration than this one.");
+    }
+    Ok(())
 }
 
 async fn go_on(store: &dyn Store, audit: Uuid, handlers: &Handlers, as_json: bool) -> Result<(), Exit> {

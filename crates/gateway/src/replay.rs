@@ -252,7 +252,7 @@ fn words(which: Which) -> &'static str {
         Which::Succeeded => "jobs that succeeded",
         Which::Finished => "finished jobs",
         Which::Unfinished => "unfinished jobs",
-        Which::Unhandled => "events that nobody handles",
+        Which::Unhandled => "events without a handler",
     }
 }
 

@@ -39,7 +39,7 @@ const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const SAY_AFTER: Duration = Duration::from_secs(5);
 
 /// Beside its own time-out, the end of the workers may take this long.
-const WORKERS_END_WITHIN: Duration = Duration::from_secs(2);
+const WORKERS_END_WITHIN: Duration = Duration::from_secs(6);
 
 /// How long the queue may take to send what is under way.
 const QUEUE_CLOSES_WITHIN: Duration = Duration::from_secs(2);

@@ -170,3 +170,122 @@ impl Flight {
         if settlements.is_empty() { Ok(()) } else { self.store.settle(&settlements).await.map(drop) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Idle, Kit, TestEvent};
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    /// A flight of the process that claims as the kit does.
+    fn flight(kit: &Kit) -> Flight {
+        Flight::new(Arc::clone(&kit.store), Arc::default(), "test".into(), LEASE)
+    }
+
+    async fn claimed(kit: &Kit) -> Claimed {
+        let job = kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        kit.claim(&job).await.expect("it is new")
+    }
+
+    /// Lets all leases end, and the sweeper notice.
+    async fn lose_leases(kit: &Kit, job: &JobId) {
+        kit.rows("UPDATE jobs SET due_at = 1").await;
+        let handlers = [job.handler.clone()];
+        let sweep = hookfast_store::Sweep { handlers: &handlers, limit: 10, crash_limit: 3, judges_leases: true };
+        kit.store.sweep(&sweep).await.expect("the store answers");
+    }
+
+    #[tokio::test]
+    async fn what_is_said_of_a_former_run_does_not_break_off_the_next_one() {
+        let kit = Kit::new(&Idle).await;
+        let flight = flight(&kit);
+        let first = claimed(&kit).await;
+        let first_lost = flight.take_off(&first, None);
+        lose_leases(&kit, &first.job).await;
+        let second = kit.claim(&first.job).await.expect("it is pending again");
+        let second_lost = flight.take_off(&second, None);
+        assert!(first_lost.is_cancelled() && !second_lost.is_cancelled(), "the first run has lost the job");
+
+        assert_eq!(flight.lose(&first.job, first.token), None);
+        assert!(flight.land(&first.job, first.token).is_none());
+        flight.renew_until(&first.job, first.token, Some(Instant::now()));
+        flight.renew(Duration::ZERO).await.expect("the store answers");
+        assert!(!second_lost.is_cancelled());
+        assert_eq!(flight.to_renew(Duration::ZERO).0, [(second.job.clone(), second.token)], "it is still on board");
+        assert_eq!(kit.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
+
+        let lost = flight.lose(&second.job, second.token).expect("it is the run's");
+        assert_eq!((lost.job, lost.attempt, &*lost.worker), (second.job.clone(), 2, "test"));
+        assert!(second_lost.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_run_that_lost_its_lease_is_broken_off_and_pardoned() {
+        let kit = Kit::new(&Idle).await;
+        let flight = flight(&kit);
+        let (lost, kept) = (claimed(&kit).await, claimed(&kit).await);
+        let (is_lost, is_kept_lost) = (flight.take_off(&lost, None), flight.take_off(&kept, None));
+        lose_leases(&kit, &lost.job).await;
+        // The sweeper has seen both; the second one is claimed for this process again.
+        let kept = kit.claim(&kept.job).await.expect("it is pending again");
+        let kept_token = flight.take_off(&kept, None);
+        flight.renew(Duration::ZERO).await.expect("the store answers");
+        assert!(is_lost.is_cancelled() && is_kept_lost.is_cancelled() && !kept_token.is_cancelled());
+        let history = "SELECT failure FROM attempts ORDER BY event_id";
+        assert_eq!(kit.rows(history).await, [["interrupted"], ["crash"]], "this process lives");
+        let counts = "SELECT state, attempts, crashes FROM jobs ORDER BY event_id";
+        assert_eq!(kit.rows(counts).await, [["pending", "0", "0"], ["processing", "2", "1"]]);
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_renewed_until_the_run_must_be_over() {
+        let kit = Kit::new(&Idle).await;
+        let flight = flight(&kit);
+        let run = claimed(&kit).await;
+        flight.take_off(&run, None);
+        let is_renewed = || !flight.to_renew(Duration::ZERO).0.is_empty();
+        assert!(is_renewed());
+        flight.renew_until(&run.job, run.token, Some(Instant::now() + LEASE));
+        assert!(is_renewed(), "it has time");
+        flight.renew_until(&run.job, run.token, Some(Instant::now()));
+        assert!(!is_renewed(), "a handler that does not yield is not kept alive");
+        flight.renew_until(&run.job, run.token, None);
+        assert!(is_renewed(), "it has ended, and is yet to be settled");
+        flight.renew(Duration::ZERO).await.expect("the store answers");
+        assert_eq!(flight.to_renew(LEASE / RENEWED_AFTER).0, [], "it was renewed a moment ago");
+        flight.land(&run.job, run.token);
+        assert!(!is_renewed());
+    }
+
+    #[tokio::test]
+    async fn interrupting_all_costs_the_jobs_nothing() {
+        let kit = Kit::new(&Idle).await;
+        let flight = flight(&kit);
+        let runs = [claimed(&kit).await, claimed(&kit).await];
+        let lost = runs.each_ref().map(|run| flight.take_off(run, None));
+        flight.interrupt_all("the test is over").await.expect("the store answers");
+        assert!(lost.iter().all(CancellationToken::is_cancelled));
+        assert!(flight.to_renew(Duration::ZERO).0.is_empty(), "they are not ours any more");
+        let due = "SELECT state, attempts, crashes, interruptions, due_at <= unixepoch() * 1000000 + 1000000, token
+                   FROM jobs";
+        assert_eq!(kit.rows(due).await, [["failed", "0", "0", "0", "1", "NULL"]; 2]);
+        let history = "SELECT number, failure, message, worker FROM attempts";
+        assert_eq!(kit.rows(history).await, [["1", "interrupted", "the test is over", "test"]; 2]);
+        flight.interrupt_all("nothing is left").await.expect("that is no error");
+        assert_eq!(kit.rows(history).await.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_interruption_writes_nothing_about_a_job_that_another_has() {
+        let kit = Kit::new(&Idle).await;
+        let flight = flight(&kit);
+        let run = claimed(&kit).await;
+        flight.take_off(&run, None);
+        lose_leases(&kit, &run.job).await;
+        kit.claim(&run.job).await.expect("another process takes it");
+        flight.interrupt_all("the test is over").await.expect("the store answers");
+        assert_eq!(kit.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
+        assert_eq!(kit.rows("SELECT failure FROM attempts").await, [["crash"]]);
+    }
+}

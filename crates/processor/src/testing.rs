@@ -278,3 +278,39 @@ fn text(row: &sqlx::sqlite::SqliteRow, index: usize) -> String {
         .or_else(|_| row.try_get::<f64, _>(index).map(|number| number.to_string()))
         .unwrap_or_else(|_| "BYTES".into())
 }
+
+/// A handler for tests that need none to run.
+#[cfg(test)]
+pub(crate) struct Idle;
+
+#[cfg(test)]
+impl Handler for Idle {
+    const NAME: &'static str = "idle";
+    const SUBSCRIBES: &'static [&'static str] = &["stripe/*"];
+    type Payload = serde_json::Value;
+
+    async fn handle(&self, _: &crate::Event<serde_json::Value>, _: &Effects) -> Handled {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Kit {
+    /// The workers for [`Idle`] in this store, who take no jobs yet.
+    pub(crate) fn workers(
+        &self,
+        queue: Arc<dyn hookfast_queue::Queue>,
+        config: crate::Config,
+    ) -> (crate::Running, Arc<crate::worker::Shared>) {
+        let handlers = crate::Handlers::default().with(Idle);
+        let staff = crate::Staff {
+            name: HandlerName::new(Idle::NAME).expect("a name"),
+            handler: Arc::clone(handlers.get(Idle::NAME).expect("it was added")),
+            config: crate::HandlerConfig::default(),
+            is_paused: false,
+        };
+        let store = Arc::clone(&self.store);
+        let handlers = tokio::runtime::Handle::current();
+        crate::start_workers(&crate::Surroundings { store, queue, handlers, apart: None }, vec![staff], config)
+    }
+}

@@ -32,3 +32,42 @@ impl Trouble {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|last| last.elapsed() >= time)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn a_store_that_answers_is_in_no_trouble() {
+        let trouble = Trouble::default();
+        assert!(trouble.is_over_for(LONG), "there was none");
+        assert_eq!(trouble.noting(async { Ok(7) }).await.ok(), Some(7));
+        let rejected = trouble.noting(async { Err::<(), _>(StoreError::Rejected("these rows".into())) }).await;
+        assert!(matches!(rejected, Err(StoreError::Rejected(_))), "{rejected:?}");
+        assert!(trouble.is_over_for(LONG), "what a store says about rows, it says in good health");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_was_away_is_in_trouble_for_a_while() {
+        let trouble = Trouble::default();
+        let away = trouble.noting(async { Err::<(), _>(StoreError::Unavailable("no route".into())) }).await;
+        assert!(matches!(away, Err(StoreError::Unavailable(_))), "{away:?}");
+        assert!(!trouble.is_over_for(LONG));
+        trouble.noting(async { Ok(()) }).await.expect("it answers again");
+        assert!(!trouble.is_over_for(LONG), "that it answers again does not make up for the time before");
+        assert!(trouble.is_over_for(Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn a_slow_answer_is_trouble_too() {
+        let trouble = Trouble::default();
+        let slow = async {
+            tokio::time::sleep(SLOW + Duration::from_millis(10)).await;
+            Ok(())
+        };
+        trouble.noting(slow).await.expect("it answers in the end");
+        assert!(!trouble.is_over_for(LONG));
+    }
+}

@@ -34,3 +34,33 @@ impl Drop for AbortOnDrop {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_ends_the_process() {
+        let must_end = CancellationToken::new();
+        let task = spawn("test", &must_end, async { panic!("as the test wants it") });
+        must_end.cancelled().await;
+        task.await.expect("its watcher does not panic");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_or_is_ended_does_not() {
+        let must_end = CancellationToken::new();
+        spawn("test", &must_end, async {}).await.expect("its watcher does not panic");
+        let (is_there, gone) = oneshot::channel::<()>();
+        let task = spawn("test", &must_end, async move {
+            let _kept = is_there;
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+        task.abort();
+        gone.await.expect_err("the task ends with its watcher");
+        assert!(!must_end.is_cancelled());
+    }
+}

@@ -485,3 +485,72 @@ fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hookfast_queue::MemoryQueue;
+
+    use super::*;
+    use crate::testing::{Idle, Kit};
+
+    #[tokio::test]
+    async fn a_run_that_the_store_spoils_again_and_again_is_repeated_ever_later_and_then_given_up() {
+        let kit = Kit::new(&Idle).await;
+        let config = Config { interruption_limit: 9, ..Config::default() };
+        let (running, _shared) = kit.workers(Arc::new(MemoryQueue::new(10)), config);
+        let worker = &running.assigned[0];
+        let mut waits = Vec::new();
+        for before in 0..8 {
+            match worker.interrupted(before, "no route".into()) {
+                Outcome::Interrupted { by: Interruption::Store, message, retry_in } if message == "no route" => {
+                    waits.push(retry_in.as_secs());
+                }
+                other => panic!("after {before}: {other:?}"),
+            }
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        for before in [8, 9, u32::MAX - 1] {
+            let expected = Outcome::Dead { kind: FailureKind::Pipeline, message: "no route".into() };
+            assert_eq!(worker.interrupted(before, "no route".into()), expected, "after {before}");
+        }
+    }
+
+    #[tokio::test]
+    async fn with_no_limit_to_speak_of_it_is_repeated_for_ever() {
+        let kit = Kit::new(&Idle).await;
+        let config = Config { interruption_limit: u32::MAX, ..Config::default() };
+        let (running, _shared) = kit.workers(Arc::new(MemoryQueue::new(10)), config);
+        let outcome = running.assigned[0].interrupted(100_000, String::new());
+        assert!(matches!(outcome, Outcome::Interrupted { retry_in: LATEST_AFTER_A_PIPELINE_FAULT, .. }), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_failed_is_followed_by_smaller_ones() {
+        let kit = Kit::new(&Idle).await;
+        let (running, _shared) = kit.workers(Arc::new(MemoryQueue::new(10)), Config::default());
+        let worker = &running.assigned[0];
+        let size = || worker.claim_size.load(Relaxed);
+        assert_eq!(size(), 32);
+        let mut sizes = Vec::new();
+        for _ in 0..7 {
+            worker.note_claim(size(), false);
+            sizes.push(size());
+        }
+        assert_eq!(sizes, [16, 8, 4, 2, 1, 1, 1]);
+        for _ in 0..6 {
+            worker.note_claim(size(), true);
+            sizes.push(size());
+        }
+        assert_eq!(sizes[7..], [2, 4, 8, 16, 32, 32]);
+    }
+
+    #[tokio::test]
+    async fn a_body_larger_than_all_memory_has_it_to_itself() {
+        let memory = BodyMemory::new(10 * 1024);
+        let all = memory.take(1 << 30).await;
+        assert_eq!((all.num_permits(), memory.kibibytes.available_permits()), (10, 0));
+        drop(all);
+        let some = memory.take(2048).await;
+        assert_eq!((some.num_permits(), memory.kibibytes.available_permits()), (3, 7));
+    }
+}

@@ -2,12 +2,13 @@
 //! servers can do: go away, come back, and forget.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::{self, Context, stream};
+use futures_util::StreamExt;
 use hookfast_harness::{NatsVersion, PrivateNats};
 use hookfast_queue::{Config, Delivery, Dispatched, Hint, Queue, QueueError, QueueUrl, open};
 use hookfast_webhook::{EventId, HandlerName, Priority};
@@ -52,15 +53,40 @@ impl Place {
         open(&config, vec![ledger()]).await
     }
 
+    /// The names of the streams on the server, and the subjects of each.
+    async fn streams(&self) -> BTreeMap<String, Vec<String>> {
+        let context = self.jetstream().await;
+        let infos: Vec<_> = context.streams().map(|info| info.unwrap()).collect().await;
+        infos.into_iter().map(|info| (info.config.name, info.config.subjects)).collect()
+    }
+
+    /// Waits until the server has the streams of these handlers, and of no others.
+    async fn until_streams_are(&self, handlers: &[&str]) {
+        let expected: Vec<_> = handlers.iter().map(|handler| format!("hookfast-hints-{handler}")).collect();
+        let are_so = async {
+            while self.streams().await.into_keys().filter(|name| name.contains("hookfast")).ne(expected.iter().cloned())
+            {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        soon(&format!("the streams are {expected:?}"), are_so).await;
+    }
+
     /// The server as others see it.
     async fn jetstream(&self) -> Context {
         jetstream::new(async_nats::connect(self.nats.as_ref().expect("there is a server").url()).await.unwrap())
     }
 
     async fn messages(&self) -> u64 {
-        let stream = self.jetstream().await.get_stream("hookfast-jobs").await.unwrap();
+        let stream = self.jetstream().await.get_stream(LEDGERS_STREAM).await.unwrap();
         stream.cached_info().state.messages
     }
+}
+
+const LEDGERS_STREAM: &str = "hookfast-hints-ledger";
+
+fn mail() -> HandlerName {
+    HandlerName::new("mail").unwrap()
 }
 
 fn ledger() -> HandlerName {
@@ -73,6 +99,10 @@ fn hint(priority: Priority) -> Hint {
 
 fn hints(count: usize) -> Vec<Hint> {
     std::iter::repeat_with(|| hint(Priority::Normal)).take(count).collect()
+}
+
+fn hints_for_mail(count: usize) -> Vec<Hint> {
+    hints(count).into_iter().map(|hint| Hint { handler: mail(), ..hint }).collect()
 }
 
 fn queued(queued: usize) -> Dispatched {
@@ -90,9 +120,13 @@ async fn pull(queue: &Arc<dyn Queue>, max: usize) -> Vec<Delivery> {
 
 /// Pulls and acknowledges so many hints.
 async fn finish(queue: &Arc<dyn Queue>, count: usize) -> Vec<Hint> {
+    finish_for(&ledger(), queue, count).await
+}
+
+async fn finish_for(handler: &HandlerName, queue: &Arc<dyn Queue>, count: usize) -> Vec<Hint> {
     let mut finished = Vec::new();
     while finished.len() < count {
-        for delivery in pull(queue, count - finished.len()).await {
+        for delivery in soon("a hint", queue.pull(handler, count - finished.len())).await {
             finished.push(delivery.hint.clone());
             delivery.acknowledge().await;
         }
@@ -188,7 +222,8 @@ async fn a_job_that_stands_twice_in_a_batch_is_queued_once(place: Place) {
 async fn handlers_get_their_own_hints(place: Place) {
     let queue = place.open().await;
     // It was not there when the queue was opened.
-    let mail = HandlerName::new("mail").unwrap();
+    let mail = mail();
+    queue.serve(&[ledger(), mail.clone()]).await;
     let (ours, theirs) = (hint(Priority::Normal), Hint { handler: mail.clone(), ..hint(Priority::High) });
     dispatch_all(&queue, &[ours.clone(), theirs.clone()]).await;
     let mut deliveries = soon("a hint for mail", queue.pull(&mail, 10)).await;
@@ -278,12 +313,171 @@ async fn a_full_queue_takes_no_more_until_there_is_room(place: Place) {
     let queue = place.open_with(|config| config.capacity = 5).await;
     let sent = hints(8);
     assert_eq!(queue.dispatch(&sent).await, Dispatched { queued: 5, waiting_already: 0, not_queued: 3 });
-    assert!(matches!(queue.check().await, Err(QueueError::Refused(_))));
+    assert_eq!(queue.check().await, Ok(()), "that one handler has a backlog is no failure");
     let finished = finish(&queue, 5).await;
     let rest: Vec<_> = sent.into_iter().filter(|hint| !finished.contains(hint)).collect();
     dispatch_all(&queue, &rest).await;
     assert_eq!(queue.check().await, Ok(()));
     assert_eq!(set(&finish(&queue, 3).await), set(&rest));
+}
+
+async fn each_handler_has_room_of_its_own(place: Place) {
+    let queue = place.open_with(|config| config.capacity = 5).await;
+    queue.serve(&[ledger(), mail()]).await;
+    let first = hints_for_mail(1);
+    dispatch_all(&queue, &first).await;
+    assert!(queue.room(&ledger()) >= 5);
+    // More than is sent at once, so that the others come after it is known that there is no room.
+    let (ledgers, mails) = (hints(2500), hints_for_mail(6));
+    let dispatched = queue.dispatch(&[ledgers.clone(), mails[..4].to_vec()].concat()).await;
+    assert_eq!(dispatched, Dispatched { queued: 9, waiting_already: 0, not_queued: 2495 });
+    assert_eq!(queue.dispatch(&mails[4..]).await, Dispatched { not_queued: 2, ..Default::default() }, "five are there");
+    assert_eq!(queue.check().await, Ok(()));
+    if !queue.is_shared() {
+        assert_eq!((queue.room(&ledger()), queue.room(&mail())), (0, 0));
+    }
+    let expected = [first, mails[..4].to_vec()].concat();
+    assert_eq!(set(&finish_for(&mail(), &queue, 5).await), set(&expected));
+    dispatch_all(&queue, &mails[4..]).await;
+    assert_eq!(queue.dispatch(&hints(1)).await.not_queued, 1, "the ledger has no more room than before");
+    if !queue.is_shared() {
+        assert_eq!((queue.room(&ledger()), queue.room(&mail())), (0, 3));
+    }
+    assert_eq!(set(&finish(&queue, 5).await).difference(&set(&ledgers)).count(), 0);
+}
+
+async fn what_is_not_served_is_dropped_and_counted_nowhere(place: Place) {
+    let queue = place.open_with(|config| config.capacity = 5).await;
+    assert_eq!(queue.dispatch(&hints_for_mail(3)).await, Dispatched::default(), "it was never served");
+    queue.serve(&[ledger(), mail()]).await;
+    let (ledgers, mails) = (hints(5), hints_for_mail(3));
+    dispatch_all(&queue, &[ledgers.clone(), mails.clone()].concat()).await;
+    queue.serve(&[mail()]).await;
+    assert_eq!(queue.dispatch(&ledgers).await, Dispatched::default());
+    let mixed = [hints(2), mails.clone()].concat();
+    assert_eq!(queue.dispatch(&mixed).await, Dispatched { waiting_already: 3, ..Default::default() });
+    let dropped = async {
+        while queue.waiting(&ledger()).await.is_some_and(|waiting| waiting > 0) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("what waited is gone", dropped).await;
+    assert_eq!(set(&finish_for(&mail(), &queue, 3).await), set(&mails), "who is served loses nothing");
+
+    queue.serve(&[ledger(), mail()]).await;
+    let anew = hints(4);
+    dispatch_all(&queue, &anew).await;
+    assert_eq!(set(&finish(&queue, 4).await), set(&anew), "what waited before does not come");
+    dispatch_all(&queue, &ledgers).await;
+    assert_eq!(set(&finish(&queue, 5).await), set(&ledgers), "and can be dispatched again");
+}
+
+async fn serving_nobody_and_everybody_again_works(place: Place) {
+    let queue = place.open().await;
+    for _ in 0..3 {
+        queue.serve(&[]).await;
+        assert_eq!(queue.dispatch(&hints(3)).await, Dispatched::default());
+        queue.serve(&[ledger()]).await;
+        let sent = hints(3);
+        let mut missing = set(&sent);
+        dispatch_all(&queue, &sent).await;
+        // The stream may be removed only now, and the sweeper is told of that.
+        while !missing.is_empty() {
+            let deliveries = tokio::select! {
+                deliveries = pull(&queue, 3) => deliveries,
+                () = queue.emptied() => {
+                    dispatch_all(&queue, &sent).await;
+                    continue;
+                }
+            };
+            for delivery in deliveries {
+                missing.remove(&delivery.hint);
+                delivery.acknowledge().await;
+            }
+        }
+    }
+    until_usable(&queue).await;
+}
+
+/// What is being handled when its handler is paused takes no room afterwards, whether it was done or not.
+#[tokio::test]
+async fn in_memory_what_was_being_handled_is_not_put_back_if_it_is_not_served() {
+    let queue = Place::memory().open_with(|config| config.capacity = 2).await;
+    let sent = hints(2);
+    dispatch_all(&queue, &sent).await;
+    let mut deliveries = pull(&queue, 2).await;
+    queue.serve(&[]).await;
+    deliveries.remove(0).acknowledge().await;
+    drop(deliveries);
+    assert_eq!((queue.waiting(&ledger()).await, queue.room(&ledger())), (Some(0), 2));
+    queue.serve(&[ledger()]).await;
+    assert_eq!(queue.dispatch(&sent).await, queued(2));
+    assert_eq!(set(&finish(&queue, 2).await), set(&sent));
+}
+
+async fn streams_of_handlers_that_are_not_served_are_removed(place: Place) {
+    let server = place.jetstream().await;
+    let former = stream::Config {
+        name: "hookfast-jobs".into(),
+        subjects: vec!["hookfast.jobs.>".into()],
+        retention: stream::RetentionPolicy::WorkQueue,
+        ..Default::default()
+    };
+    server.create_stream(former).await.unwrap();
+    server.publish("hookfast.jobs.normal.ledger.x", "".into()).await.unwrap().await.unwrap();
+    let queue = place.open().await;
+    place.until_streams_are(&["ledger"]).await;
+    queue.serve(&[ledger(), mail()]).await;
+    place.until_streams_are(&["ledger", "mail"]).await;
+    dispatch_all(&queue, &hints(3)).await;
+    queue.serve(&[mail()]).await;
+    place.until_streams_are(&["mail"]).await;
+    queue.serve(&[]).await;
+    place.until_streams_are(&[]).await;
+    queue.serve(&[ledger()]).await;
+    place.until_streams_are(&["ledger"]).await;
+    let sent = hints(2);
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&finish(&queue, 2).await), set(&sent));
+    queue.close().await;
+    let mut config = place.config();
+    config.capacity = 7;
+    let next = open(&config, vec![mail()]).await.unwrap();
+    place.until_streams_are(&["mail"]).await;
+    next.close().await;
+}
+
+/// While a new version is rolled out, processes may differ in whom they serve.
+async fn a_stream_that_another_process_removed_is_made_again(place: Place) {
+    let queue = place.open().await;
+    soon("a new stream is said to be empty", queue.emptied()).await;
+    dispatch_all(&queue, &hints(3)).await;
+    let other = open(&place.config(), vec![mail()]).await.unwrap();
+    place.until_streams_are(&["mail"]).await;
+    let sent = hints(3);
+    dispatch_all(&queue, &sent).await;
+    soon("the loss is noticed", queue.emptied()).await;
+    assert_eq!(set(&finish(&queue, 3).await), set(&sent));
+    dispatch_all(&other, &hints_for_mail(2)).await;
+    assert_eq!(finish_for(&mail(), &other, 2).await.len(), 2);
+    place.until_streams_are(&["ledger", "mail"]).await;
+}
+
+async fn streams_that_only_look_like_ours_are_left_alone(place: Place) {
+    let server = place.jetstream().await;
+    let names = ["hookfast-jobs", "hookfast-hints-theirs", "hookfast-hints", "other-hints-ledger"];
+    for name in names {
+        let theirs = stream::Config { name: name.into(), subjects: vec![format!("of-{name}")], ..Default::default() };
+        server.create_stream(theirs).await.unwrap();
+    }
+    let queue = place.open().await;
+    queue.serve(&[mail()]).await;
+    let sent = hints_for_mail(1);
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(finish_for(&mail(), &queue, 1).await, sent);
+    let mut expected: BTreeMap<_, _> = names.map(|name| (name.to_owned(), vec![format!("of-{name}")])).into();
+    expected.insert("hookfast-hints-mail".into(), vec!["hookfast.hints.mail.>".into()]);
+    assert_eq!(place.streams().await, expected);
 }
 
 async fn many_pulls_at_once_get_every_hint_once(place: Place) {
@@ -331,18 +525,20 @@ async fn hints_survive_when_the_server_is_killed(mut place: Place) {
 
 async fn a_server_that_comes_back_empty_is_set_up_again_and_said(mut place: Place) {
     let queue = place.open().await;
+    queue.serve(&[ledger(), mail()]).await;
+    place.until_streams_are(&["ledger", "mail"]).await;
     soon("a new stream is said to be empty", queue.emptied()).await;
     let sent = hints(10);
     dispatch_all(&queue, &sent).await;
     let waiting = tokio::spawn({
         let queue = Arc::clone(&queue);
-        async move { queue.pull(&HandlerName::new("mail").unwrap(), 1).await }
+        async move { queue.pull(&mail(), 1).await }
     });
     place.server().restart_empty();
     soon("the loss is noticed", queue.emptied()).await;
     dispatch_all(&queue, &sent).await;
     assert_eq!(set(&finish(&queue, 10).await), set(&sent));
-    let mail = Hint { handler: HandlerName::new("mail").unwrap(), ..hint(Priority::Normal) };
+    let mail = hints_for_mail(1).remove(0);
     dispatch_all(&queue, std::slice::from_ref(&mail)).await;
     assert_eq!(soon("a pull that waited all the time", waiting).await.unwrap()[0].hint, mail);
 }
@@ -462,12 +658,12 @@ async fn what_is_removed_while_running_is_made_again(place: Place) {
         async move { finish(&queue, 1).await }
     });
     let server = place.jetstream().await;
-    server.delete_consumer_from_stream("normal-ledger", "hookfast-jobs").await.unwrap();
+    server.delete_consumer_from_stream("normal", LEDGERS_STREAM).await.unwrap();
     let sent = hint(Priority::Normal);
     dispatch_all(&queue, std::slice::from_ref(&sent)).await;
     assert_eq!(soon("the consumer is back", waiting).await.unwrap(), [sent]);
 
-    server.delete_stream("hookfast-jobs").await.unwrap();
+    server.delete_stream(LEDGERS_STREAM).await.unwrap();
     let sent = hints(2000);
     dispatch_all(&queue, &sent).await;
     soon("the loss is noticed", queue.emptied()).await;
@@ -481,18 +677,18 @@ async fn a_stream_with_other_settings_is_changed_if_that_is_possible(place: Plac
 }
 
 async fn a_stream_of_somebody_else_is_left_alone(place: Place) {
-    let theirs = stream::Config { name: "hookfast-jobs".into(), subjects: vec!["a".into()], ..Default::default() };
+    let theirs = stream::Config { name: LEDGERS_STREAM.into(), subjects: vec!["a".into()], ..Default::default() };
     place.jetstream().await.create_stream(theirs).await.unwrap();
     let error = place.try_open(|_| {}).await.err().expect("it does not open");
-    assert!(matches!(&error, QueueError::OtherStream { stream, .. } if stream == "hookfast-jobs"), "{error}");
-    let stream = place.jetstream().await.get_stream("hookfast-jobs").await.unwrap();
+    assert!(matches!(&error, QueueError::OtherStream { stream, .. } if stream == LEDGERS_STREAM), "{error}");
+    let stream = place.jetstream().await.get_stream(LEDGERS_STREAM).await.unwrap();
     assert_eq!(stream.cached_info().config.subjects, ["a"]);
 }
 
 async fn a_message_that_is_no_hint_is_put_aside(place: Place) {
     let queue = place.open().await;
     let server = place.jetstream().await;
-    server.publish("hookfast.jobs.normal.ledger.rubbish", "".into()).await.unwrap().await.unwrap();
+    server.publish("hookfast.hints.ledger.normal.rubbish", "".into()).await.unwrap().await.unwrap();
     let sent = hint(Priority::Normal);
     queue.dispatch(std::slice::from_ref(&sent)).await;
     assert_eq!(finish(&queue, 1).await, [sent]);
@@ -580,6 +776,9 @@ on_all! {
     what_is_not_acknowledged_comes_again
     a_pull_that_is_dropped_loses_nothing
     a_full_queue_takes_no_more_until_there_is_room
+    each_handler_has_room_of_its_own
+    what_is_not_served_is_dropped_and_counted_nowhere
+    serving_nobody_and_everybody_again_works
     many_pulls_at_once_get_every_hint_once
     what_waits_is_counted
 }
@@ -598,6 +797,9 @@ on_servers! {
     what_is_removed_while_running_is_made_again
     a_stream_with_other_settings_is_changed_if_that_is_possible
     a_stream_of_somebody_else_is_left_alone
+    streams_that_only_look_like_ours_are_left_alone
+    streams_of_handlers_that_are_not_served_are_removed
+    a_stream_that_another_process_removed_is_made_again
     a_message_that_is_no_hint_is_put_aside
     no_more_than_allowed_is_unacknowledged
     nothing_comes_after_closing

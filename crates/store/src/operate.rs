@@ -106,7 +106,7 @@ pub enum Which {
     Unhandled,
 }
 
-/// A job, or an event that nobody handles, as an operator sees it in a list.
+/// A job, or an event without a handler, as an operator sees it in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The event.
@@ -141,7 +141,7 @@ pub struct Found {
     pub ordering_key: Option<String>,
 }
 
-/// Where a list goes on: after this event and handler (empty for an event that nobody handles).
+/// Where a list goes on: after this event and handler (empty for an event without a handler).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     /// The event.
@@ -189,7 +189,7 @@ pub struct Effect {
 pub enum Resolution {
     /// It need not be done.
     Ignored,
-    /// Somebody did it by hand.
+    /// It was done by hand.
     ManualFix,
 }
 

@@ -26,7 +26,7 @@ pub use replay::{Replay, replay, resume, unfinished};
 pub use resolve::{Resolve, resolve};
 pub use selection::{Selection, UnreadableSelection};
 
-/// The most jobs in one step: a step is one transaction, and nobody else should wait long for it.
+/// The most jobs in one step: a step is one transaction, and no other should wait long for it.
 pub const BATCH_MAX: u32 = 200;
 
 /// How far an act has got in this run.
@@ -57,8 +57,8 @@ pub enum ActError {
     /// Who does something that cannot be undone says why.
     #[error("{0} needs a reason")]
     NoReason(&'static str),
-    /// Nobody handles them, so somebody must be named.
-    #[error("events that nobody handles need a handler to be given to")]
+    /// They have no handler, so one must be named.
+    #[error("events without a handler need one to be given to")]
     NoTarget,
     /// The handler is not configured.
     #[error("there is no handler `{name}`; there is: {known}")]

@@ -23,9 +23,9 @@ pub struct Replay {
     pub why: Option<String>,
     /// Forget that their effects were done: they are done a second time.
     pub force_effects: bool,
-    /// So many jobs a second at most.
+    /// The most jobs a second.
     pub rate: Option<f64>,
-    /// About so many jobs in a step, up to [`BATCH_MAX`].
+    /// About this many jobs in a step, up to [`BATCH_MAX`].
     pub batch: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Resolve: dead letters that nobody has to run again.
+//! Resolve: dead letters that need not run again.
 
 use hookfast_store::{Act, Filter, Found, JobId, Resolution, Step, Store, Which};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, begin, is_blank};
 pub struct Resolve {
     /// Which.
     pub filter: Filter,
-    /// At most so many.
+    /// At most this many.
     pub limit: Option<u64>,
     /// How.
     pub resolution: Resolution,

@@ -16,7 +16,7 @@ pub struct Selection {
     pub filter: Filter,
     /// The handler that gets their events; without it each job is its own handler's.
     pub onto: Option<HandlerName>,
-    /// At most so many jobs.
+    /// At most this many jobs.
     pub limit: Option<u64>,
 }
 

@@ -140,3 +140,280 @@ impl Walk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use hookfast_queue::{Delivery, Dispatched, MemoryQueue, QueueError};
+    use hookfast_webhook::EventId;
+    use metrics::Counter;
+
+    use super::*;
+    use crate::Running;
+    use crate::testing::{Idle, Kit, TestEvent};
+    use crate::worker::Shared;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A queue in memory that remembers what was dispatched.
+    struct Watched {
+        inner: MemoryQueue,
+        dispatched: Mutex<Vec<EventId>>,
+        /// Whether it says how much room it has, as memory does and servers do not.
+        tells_room: bool,
+    }
+
+    impl Watched {
+        fn new(capacity: usize, tells_room: bool) -> Arc<Self> {
+            Arc::new(Self { inner: MemoryQueue::new(capacity), dispatched: Mutex::default(), tells_room })
+        }
+
+        /// What was dispatched since the last time.
+        fn dispatched(&self) -> Vec<EventId> {
+            std::mem::take(&mut *self.dispatched.lock().expect("no test panics with it"))
+        }
+    }
+
+    #[async_trait]
+    impl Queue for Watched {
+        async fn serve(&self, handlers: &[HandlerName]) {
+            self.inner.serve(handlers).await;
+        }
+
+        async fn dispatch(&self, hints: &[Hint]) -> Dispatched {
+            self.dispatched.lock().expect("no test panics with it").extend(hints.iter().map(|hint| hint.event));
+            self.inner.dispatch(hints).await
+        }
+
+        async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Delivery> {
+            self.inner.pull(handler, max).await
+        }
+
+        async fn waiting(&self, handler: &HandlerName) -> Option<u64> {
+            self.inner.waiting(handler).await
+        }
+
+        fn room(&self, handler: &HandlerName) -> usize {
+            if self.tells_room { self.inner.room(handler) } else { usize::MAX }
+        }
+
+        async fn check(&self) -> Result<(), QueueError> {
+            self.inner.check().await
+        }
+
+        fn is_shared(&self) -> bool {
+            self.inner.is_shared()
+        }
+
+        async fn emptied(&self) {
+            self.inner.emptied().await;
+        }
+
+        async fn close(&self) {
+            self.inner.close().await;
+        }
+    }
+
+    /// A walk, with all that it needs.
+    struct Field {
+        kit: Kit,
+        queue: Arc<Watched>,
+        sweeper: Sweeper,
+        walk: Walk,
+        _workers: (Running, Arc<Shared>),
+    }
+
+    impl Field {
+        async fn new(queue: Arc<Watched>, config: Config) -> Self {
+            let kit = Kit::new(&Idle).await;
+            let dyn_queue: Arc<dyn Queue> = Arc::clone(&queue) as _;
+            let (running, shared) = kit.workers(Arc::clone(&dyn_queue), config.clone());
+            let sweeper = Sweeper {
+                store: Arc::clone(&kit.store),
+                queue: dyn_queue,
+                workers: running.assigned.clone(),
+                metrics: Arc::clone(&shared.metrics),
+                config: config.clone(),
+                flight: Arc::clone(&shared.flight),
+                trouble: Arc::clone(&shared.trouble),
+                suspects: Arc::default(),
+                dispatched: Counter::noop(),
+                failed: Counter::noop(),
+            };
+            let walk = Walk::new(&running.assigned[0], &config);
+            Self { kit, queue, sweeper, walk, _workers: (running, shared) }
+        }
+
+        /// Records jobs that are due, in their order.
+        async fn due(&self, count: usize) -> Vec<EventId> {
+            let mut events = Vec::new();
+            for _ in 0..count {
+                let job = self.kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+                events.push(job.event);
+            }
+            self.kit.rows("UPDATE jobs SET due_at = 1").await;
+            events
+        }
+
+        async fn rows(&self) -> Vec<Vec<String>> {
+            let rows = "SELECT hex(event_id), state, due_at, attempts, crashes FROM jobs ORDER BY event_id";
+            self.kit.rows(rows).await
+        }
+
+        /// A round of the sweeper. Gives what was dispatched.
+        async fn round(&mut self) -> Vec<EventId> {
+            self.walk.begin_round(&*self.sweeper.queue).await;
+            while self.walk.step(&self.sweeper).await.expect("the store answers") {}
+            self.queue.dispatched()
+        }
+
+        /// Takes hints from the queue, as workers do.
+        async fn take(&self, count: usize) -> HashSet<EventId> {
+            let mut taken = HashSet::new();
+            for delivery in self.queue.pull(self.walk.name(), count).await {
+                taken.insert(delivery.hint.event);
+                delivery.acknowledge().await;
+            }
+            assert_eq!(taken.len(), count);
+            taken
+        }
+    }
+
+    fn restless() -> Config {
+        Config { sweep_every: Duration::ZERO, dispatch_again_after: HOUR, ..Config::default() }
+    }
+
+    #[tokio::test]
+    async fn a_standing_backlog_is_dispatched_once_as_far_as_there_is_room_and_not_written() {
+        let mut field = Field::new(Watched::new(4, true), restless()).await;
+        let events = field.due(10).await;
+        let before = field.rows().await;
+        assert_eq!(field.round().await, events[..4], "as far as there is room");
+        for _ in 0..3 {
+            assert_eq!(field.round().await, [], "there is no room");
+        }
+        field.take(1).await;
+        assert_eq!(field.round().await, events[4..5]);
+        field.take(4).await;
+        assert_eq!(field.round().await, events[5..9]);
+        field.take(2).await;
+        assert_eq!(field.round().await, events[9..]);
+        assert_eq!(field.round().await, [], "each of them once");
+        assert_eq!(field.rows().await, before);
+    }
+
+    #[tokio::test]
+    async fn jobs_that_become_due_later_are_dispatched_without_starting_over() {
+        let mut field = Field::new(Watched::new(100, true), restless()).await;
+        let first = field.due(3).await;
+        assert_eq!(field.round().await, first);
+        let job = field.kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        field.kit.rows("UPDATE jobs SET due_at = 2 WHERE due_at > 2").await;
+        assert_eq!(field.round().await, [job.event]);
+    }
+
+    #[tokio::test]
+    async fn the_walk_starts_over_when_the_queue_holds_nothing_of_the_handler() {
+        let mut field = Field::new(Watched::new(100, true), restless()).await;
+        let events = field.due(3).await;
+        assert_eq!(field.round().await, events);
+        field.take(2).await;
+        assert_eq!(field.round().await, [], "one still waits");
+        field.take(1).await;
+        assert_eq!(field.round().await, events, "they are pending, and all hints are gone");
+    }
+
+    #[tokio::test]
+    async fn the_walk_rests_before_it_starts_over() {
+        let config = Config { sweep_every: HOUR, dispatch_again_after: HOUR, ..Config::default() };
+        let mut field = Field::new(Watched::new(100, true), config).await;
+        let events = field.due(3).await;
+        assert_eq!(field.round().await, events);
+        field.take(3).await;
+        assert_eq!(field.round().await, [], "the queue is empty because workers are about to claim them");
+        field.walk.start_over();
+        assert_eq!(field.round().await, events, "the queue has lost everything");
+    }
+
+    #[tokio::test]
+    async fn the_walk_starts_over_after_a_long_rest_in_any_case() {
+        let config = Config { sweep_every: HOUR, dispatch_again_after: Duration::ZERO, ..Config::default() };
+        let mut field = Field::new(Watched::new(100, true), config).await;
+        let events = field.due(3).await;
+        assert_eq!(field.round().await, events);
+        assert_eq!(field.round().await, events);
+        assert_eq!(field.queue.waiting(field.walk.name()).await, Some(3), "the queue knows them already");
+    }
+
+    #[tokio::test]
+    async fn what_the_queue_refuses_is_dispatched_when_there_is_room() {
+        let mut field = Field::new(Watched::new(4, false), restless()).await;
+        let events = field.due(6).await;
+        assert_eq!(field.round().await, events, "a server does not say how much room it has");
+        assert_eq!(field.walk.place, None, "two were refused");
+        let mut taken = field.take(4).await;
+        field.round().await;
+        taken.extend(field.take(4).await);
+        // The first four come again; the two that were refused come as soon as those are claimed.
+        field
+            .kit
+            .rows("DELETE FROM jobs WHERE event_id IN (SELECT event_id FROM jobs ORDER BY event_id LIMIT 4)")
+            .await;
+        field.round().await;
+        taken.extend(field.take(2).await);
+        assert_eq!(taken, events.into_iter().collect());
+        assert!(field.walk.place.is_some(), "all were taken");
+    }
+
+    #[tokio::test]
+    async fn a_paused_handler_is_not_read() {
+        let mut field = Field::new(Watched::new(100, true), restless()).await;
+        let events = field.due(2).await;
+        assert_eq!(field.round().await, events);
+        let worker = Arc::clone(&field.walk.worker);
+        worker.pause(true);
+        field.kit.rows("ALTER TABLE jobs RENAME TO away").await;
+        assert_eq!(field.walk.step(&field.sweeper).await.ok(), Some(false), "the store was not asked");
+        worker.pause(false);
+        field.walk.step(&field.sweeper).await.expect_err("now it is asked");
+        field.kit.rows("ALTER TABLE away RENAME TO jobs").await;
+        assert_eq!(field.round().await, events, "its hints were dropped when it was paused");
+    }
+
+    #[tokio::test]
+    async fn a_walk_in_vain_is_repeated_ever_later() {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        let config = Config { sweep_every: second, dispatch_again_after: minute, ..Config::default() };
+        let mut field = Field::new(Watched::new(100, true), config).await;
+        let mut rests = Vec::new();
+        for _ in 0..8 {
+            field.walk.start_over();
+            assert_eq!(field.round().await, []);
+            assert_eq!(field.round().await, [], "at its end it rests as long as it did before");
+            rests.push((field.walk.rest.as_secs(), field.walk.long_rest.as_secs()));
+        }
+        let expected = [(2, 120), (4, 240), (8, 480), (16, 960), (32, 960), (60, 960), (60, 960), (60, 960)];
+        assert_eq!(rests, expected);
+        field.due(1).await;
+        assert_eq!(field.round().await.len(), 1, "what is new stands behind the place where it rests");
+        assert_eq!((field.walk.rest, field.walk.long_rest), (second, minute));
+        field.walk.start_over();
+        field.round().await;
+        assert_eq!((field.walk.rest, field.walk.long_rest), (2 * second, 2 * minute), "the queue knew it already");
+    }
+
+    #[tokio::test]
+    async fn a_suspect_is_not_dispatched_with_the_others() {
+        let mut field = Field::new(Watched::new(100, true), restless()).await;
+        let events = field.due(3).await;
+        let crash = "UPDATE jobs SET crashes = 2
+                     WHERE event_id IN (SELECT event_id FROM jobs ORDER BY event_id LIMIT 1)";
+        field.kit.rows(crash).await;
+        assert_eq!(field.round().await, events[1..], "it is dead if it crashes once more");
+        let suspect = field.sweeper.suspects.next().await;
+        assert_eq!((suspect.event, &suspect.handler), (events[0], field.walk.name()));
+    }
+}

@@ -106,18 +106,16 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether a stream is ours and of no use. The subjects tell, because the name of another deployment's stream may begin
-    /// as ours do.
+    /// Whether a stream is ours and of no use. The subjects tell, because the stream of another deployment or program may be
+    /// called as ours are.
     async fn is_left_over(&self, stream: &str, served: &BTreeSet<HandlerName>) -> bool {
-        if stream == self.names.former_stream() {
-            return true;
-        }
-        let Some(handler) = stream.strip_prefix(&self.names.all_streams()) else { return false };
-        if served.contains(handler) {
-            return false;
-        }
+        let ours = match stream.strip_prefix(&self.names.all_streams()) {
+            Some(handler) if !served.contains(handler) => self.names.all_jobs(handler),
+            None if stream == self.names.former_stream() => self.names.former_jobs(),
+            _ => return false,
+        };
         let found = self.context.get_stream(stream).await;
-        found.is_ok_and(|found| found.cached_info().config.subjects == [self.names.all_jobs(handler)])
+        found.is_ok_and(|found| found.cached_info().config.subjects == [ours])
     }
 
     async fn keep_stream(&mut self, handler: &HandlerName) -> Result<(), QueueError> {

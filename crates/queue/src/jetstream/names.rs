@@ -28,6 +28,11 @@ impl Names {
         format!("{}-jobs", self.prefix)
     }
 
+    /// The subjects in that.
+    pub(super) fn former_jobs(&self) -> String {
+        format!("{}.jobs.>", self.prefix)
+    }
+
     /// The subjects of a handler's jobs.
     pub(super) fn all_jobs(&self, handler: &str) -> String {
         format!("{}.hints.{handler}.>", self.prefix)

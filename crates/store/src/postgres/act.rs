@@ -50,8 +50,8 @@ WITH replayed AS (
         AS wanted (event_id, handler, priority, ordering_key)
     WHERE EXISTS (SELECT FROM events WHERE events.id = wanted.event_id)
     ORDER BY event_id, handler
-    ON CONFLICT (event_id, handler) DO UPDATE SET state = 'pending', attempts = 0, crashes = 0, token = NULL,
-        worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL, due_at = excluded.due_at
+    ON CONFLICT (event_id, handler) DO UPDATE SET state = 'pending', attempts = 0, crashes = 0, interruptions = 0,
+        token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL, due_at = excluded.due_at
     WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
         AND ($6::timestamptz IS NULL OR jobs.finished_at <= $6)
     RETURNING event_id, handler

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hookfast_webhook::{EventId, Priority};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Error, Row};
+use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use crate::job::{handler, priority};
@@ -167,15 +167,18 @@ pub(super) async fn count(connection: &mut PgConnection, which: Which, filter: &
 
 /// Begins an operator's question. Only a plan for these very values can use an index for the conditions that are set and
 /// forget the others.
-pub(super) fn begin(at_most: Duration) -> AssertSqlSafe<String> {
-    AssertSqlSafe(format!(
-        "BEGIN READ ONLY;
-         SET LOCAL statement_timeout = {};
-         SET LOCAL plan_cache_mode = force_custom_plan;
-         SET LOCAL enable_seqscan = on",
-        // Zero would be no limit.
-        at_most.as_millis().max(1)
-    ))
+pub(super) const BEGIN: &str = "
+BEGIN READ ONLY;
+SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL enable_seqscan = on
+";
+
+/// Lets what follows in the transaction take this long at most.
+pub(super) async fn limit(connection: &mut PgConnection, at_most: Duration) -> Result<(), Error> {
+    // Zero would be no limit.
+    let milliseconds = at_most.as_millis().max(1).to_string();
+    let set = sqlx::query("SELECT set_config('statement_timeout', $1, true)").bind(milliseconds);
+    set.execute(connection).await.map(|_| ())
 }
 
 fn with_filter(

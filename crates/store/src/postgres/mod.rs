@@ -275,7 +275,8 @@ async fn ask<T>(
 ) -> Result<T, AskError> {
     let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
     let asked = async |connection: &mut PgConnection| {
-        let mut transaction = connection.begin_with(find::begin(at_most)).await?;
+        let mut transaction = connection.begin_with(find::BEGIN).await?;
+        find::limit(&mut transaction, at_most).await?;
         let answer = question(&mut transaction).await?;
         transaction.commit().await?;
         Ok(answer)

@@ -22,8 +22,8 @@ pub(super) static REPLAY: LazyLock<ManyRows> = LazyLock::new(|| {
              AND NOT EXISTS (SELECT 1 FROM jobs AS later
                              WHERE later.event_id = column1 AND later.handler = column2 AND later.finished_at > column6)
          ON CONFLICT (event_id, handler) DO UPDATE
-         SET state = 'pending', attempts = 0, crashes = 0, due_at = excluded.due_at, token = NULL, worker = NULL,
-             claimed_at = NULL, reason = NULL, finished_at = NULL
+         SET state = 'pending', attempts = 0, crashes = 0, interruptions = 0, due_at = excluded.due_at,
+             token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL
          WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
          RETURNING event_id, handler",
         6,

@@ -13,8 +13,8 @@ use crate::{Filter, Migrate, Which};
 /// How many events there are, one a minute, each with one job.
 const EVENTS: u32 = 20_000;
 
-/// The first ones are dead letters; the last half is pending. Each has an ordering key of its own.
-const DEAD: u32 = 50;
+/// The first ones are dead letters of one ordering key; the last half is pending, each with a key of its own.
+const DEAD: u32 = 5_000;
 const PENDING: u32 = 10_000;
 
 /// More than any statement here needs for one job. A walk through all jobs takes over a hundred thousand steps.
@@ -50,6 +50,7 @@ impl Filled {
     }
 
     fn insert(connection: &Connection, number: u32, id: &Uuid) {
+        let key = if number < DEAD { "dead".into() } else { format!("key-{number}") };
         let (state, finished) = match number {
             _ if number < DEAD => ("dead_letter", Some(1)),
             _ if number >= EVENTS - PENDING => ("pending", None),
@@ -71,7 +72,7 @@ impl Filled {
                  VALUES (?1, 'ledger', ?2, 0, ?3, ?4, 'timeout')",
             )
             .unwrap()
-            .execute((id.as_bytes(), state, format!("key-{number}"), finished))
+            .execute((id.as_bytes(), state, key, finished))
             .unwrap();
     }
 

@@ -45,7 +45,7 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
 
     let store = database.open().await;
     let id = job_of(EventId(uuid!("01890000-0000-7000-8000-000000000001")), "ledger");
-    assert_eq!(ready(&store).await, [id.clone()]);
+    assert_eq!(ready(&store).await, std::slice::from_ref(&id));
     let claimed = claim_one(&store, &id).await;
     assert_eq!((claimed.attempt, claimed.interruptions, claimed.event.object_id.as_deref()), (1, 0, None));
     assert_eq!((claimed.event.body.as_deref(), claimed.event.size_bytes), (Some(&b"{}"[..]), 2));
