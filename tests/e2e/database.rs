@@ -69,6 +69,18 @@ fn it_is_not_ready_while_another_process_holds_the_write_lock() {
     eventually("it is ready again", || get(&gateway, "/readyz").status == 200);
 }
 
+#[test]
+fn a_command_that_cannot_write_says_who_holds_the_lock() {
+    let gateway = patient(Database::Sqlite).start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+    gateway.sql("UPDATE jobs SET state = 'succeeded'");
+    let id = gateway.events()[0].id.to_string();
+    let _hold = gateway.hold_writes();
+    let ended = gateway.command(&["replay", &id, "--succeeded", "--yes", "--why", "a test"]);
+    assert_eq!(ended.code, 5, "{}", ended.errors);
+    assert!(ended.errors.contains("another process holds the write lock of the database"), "{}", ended.errors);
+}
+
 fn jobs_of_handlers_that_are_not_configured_are_shown(database: Database) {
     let mut gateway = patient(database).start();
     assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);

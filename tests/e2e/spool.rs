@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use hookfast_harness::{
-    Answer, Database, Gateway, Link, PrivatePostgres, Proxy, Setup, Signal, eventually, eventually_within, sample,
-    signed,
+    Answer, Database, Gateway, Hold, Link, PrivatePostgres, Proxy, Setup, Signal, eventually, eventually_within,
+    sample, signed,
 };
 
 use crate::{patient, setup};
@@ -168,6 +168,22 @@ fn a_large_event_on_a_narrow_link_holds_up_no_other() {
     eventually_within(Duration::from_secs(120), "all are in Postgres", everything);
     let ids = gateway.query("SELECT dedupe_key FROM events ORDER BY id LIMIT 2");
     assert_eq!(ids, [["evt_sample_0"], ["evt_large"]]);
+}
+
+/// A migration that waits for a lock, or takes long, keeps no event out.
+#[test]
+fn the_gateway_receives_while_the_store_is_still_being_opened() {
+    let postgres = PrivatePostgres::start(&[]);
+    let url = postgres.database();
+    let setup = patient(Database::Sqlite).store(&url).spool("");
+    assert_eq!(setup.command(&["migrate"]).code, 0);
+    let hold = Hold::with(&url, "BEGIN; LOCK TABLE _sqlx_migrations;");
+    let gateway = setup.start();
+    assert_eq!(send(&gateway, 0), 200);
+    assert!(gateway.log().contains("the store is not open yet"));
+    drop(hold);
+    eventually("it is ready", || get(&gateway, "/readyz").text() == "ready\n");
+    assert_eq!(keys(&gateway), sample_keys(0..1));
 }
 
 #[test]

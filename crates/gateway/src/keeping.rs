@@ -14,6 +14,9 @@ use crate::exit::Exit;
 /// How long closing waits for those who still use the store.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
+/// With a spool, receiving starts after this time also if the store is still being opened.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// Where events are kept.
 pub(crate) enum Keeping {
     /// In a store that is there.
@@ -35,12 +38,20 @@ impl Keeping {
             store: Arc::clone(&late) as _,
             after: spool.after,
         };
-        match late.open().await {
-            Ok(_) => {}
-            Err(error @ OpenError::Unreachable { .. }) => {
+        let opening = Arc::clone(&late);
+        // It goes on also if this does not wait for its end; the drainer does.
+        let opening = tokio::spawn(async move { opening.open().await.map(drop) });
+        match timeout(OPEN_WITHIN, opening).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error @ OpenError::Unreachable { .. }))) => {
                 tracing::error!(%error, "the gateway starts all the same, and records into the spool");
             }
-            Err(error) => return Err(error.into()),
+            Ok(Ok(Err(error))) => return Err(error.into()),
+            Ok(Err(error)) => return Err(Exit::failed(error)),
+            Err(_) => tracing::error!(
+                "the store is not open yet: it is upgraded, or another process holds a lock on its tables. The gateway \
+                 starts all the same, and records into the spool"
+            ),
         }
         Ok(Self::Spooled(late, way))
     }
