@@ -149,7 +149,8 @@ impl Flight {
 
     /// Breaks off all runs, and writes that this was our doing: they run again at once elsewhere, and it costs them nothing.
     pub(crate) async fn interrupt_all(&self, why: &str) -> Result<(), StoreError> {
-        let runs: Vec<_> = self.lock().drain().collect();
+        let mut runs: Vec<_> = self.lock().drain().collect();
+        let deliveries: Vec<_> = runs.iter_mut().filter_map(|(_, held)| held.delivery.take()).collect();
         let settlement = |(job, held): (JobId, Held)| {
             held.lost.cancel();
             Settlement {
@@ -167,7 +168,15 @@ impl Flight {
             }
         };
         let settlements: Vec<_> = runs.into_iter().map(settlement).collect();
-        if settlements.is_empty() { Ok(()) } else { self.store.settle(&settlements).await.map(drop) }
+        if settlements.is_empty() {
+            return Ok(());
+        }
+        self.store.settle(&settlements).await?;
+        // A message that is not acknowledged would keep the sweeper's new one out.
+        for delivery in deliveries.into_iter().filter_map(Arc::into_inner) {
+            delivery.acknowledge().await;
+        }
+        Ok(())
     }
 }
 
@@ -180,7 +189,7 @@ mod tests {
 
     /// A flight of the process that claims as the kit does.
     fn flight(kit: &Kit) -> Flight {
-        Flight::new(Arc::clone(&kit.store), Arc::default(), "test".into(), LEASE)
+        Flight::new(Arc::clone(&kit.store), Arc::new(Trouble::new(LEASE / 2)), "test".into(), LEASE)
     }
 
     async fn claimed(kit: &Kit) -> Claimed {

@@ -177,7 +177,9 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
     let Surroundings { store, queue, handlers, .. } = surroundings;
     let metrics: HashMap<_, _> =
         staff.iter().map(|staff| (staff.name.clone(), HandlerMetrics::new(&staff.name))).collect();
-    let (metrics, trouble, name) = (Arc::new(metrics), Arc::<Trouble>::default(), Arc::<str>::from(worker_name()));
+    let (metrics, name) = (Arc::new(metrics), Arc::<str>::from(worker_name()));
+    // Each worker has the time for one renewal.
+    let trouble = Arc::new(Trouble::new(config.lease / 2));
     let flight = Arc::new(Flight::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
     let (ended, to_settle) = mpsc::channel(1024);
     let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());

@@ -87,7 +87,7 @@ impl Sweeper {
     /// each worker has the time for one renewal.
     async fn sweep(&self, names: &[HandlerName]) -> Result<Swept, StoreError> {
         let renewed = self.flight.renew_before_leases_are_judged().await;
-        let judges_leases = renewed.is_ok() && self.trouble.is_over_for(self.config.lease / 2);
+        let judges_leases = renewed.is_ok() && self.trouble.is_over();
         let sweep = Sweep { handlers: names, limit: BATCH, crash_limit: self.config.crash_limit, judges_leases };
         self.trouble.noting(self.store.sweep(&sweep)).await
     }

@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     /// Who we are, in the history of jobs.
     pub(crate) name: Arc<str>,
     pub(crate) flight: Arc<Flight>,
+    /// What is known about the store.
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     /// Places for jobs that run, of all handlers.
@@ -223,7 +224,7 @@ impl Worker {
     ) -> Result<(), StoreError> {
         let events: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.event).collect();
         let claim = self.claim_of(&events);
-        let claimed = self.shared.trouble.noting(self.shared.store.claim(&claim)).await.inspect_err(|error| {
+        let claimed = self.shared.store.claim(&claim).await.inspect_err(|error| {
             tracing::warn!(%error, handler = %self.name, "jobs could not be claimed; trying again");
         })?;
         faults::pass(Point::AfterClaim);

@@ -118,8 +118,12 @@ pub fn is_outage(error: &sqlx::Error) -> bool {
 
 /// Whether a statement was ended because it took too long.
 pub fn is_too_slow(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == STATEMENT_TIMEOUT)
+    let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    code == STATEMENT_TIMEOUT || code == SQLITE_INTERRUPT
 }
+
+/// SQLite's code for a statement that was ended by its progress handler.
+const SQLITE_INTERRUPT: &str = "9";
 
 /// Whether a statement itself can be the reason for an error that looks like an outage: it may have used up what the server
 /// has. Whether it was shows when the server is asked something else.

@@ -137,7 +137,8 @@ impl Job {
     }
 
     pub(super) fn replay(&mut self, force_effects: bool) {
-        (self.state, self.attempts, self.crashes, self.is_due) = (State::Pending, 0, 0, true);
+        (self.state, self.is_due) = (State::Pending, true);
+        (self.attempts, self.crashes, self.interruptions) = (0, 0, 0);
         if force_effects {
             self.markers.clear();
             self.done_and_forgotten = self.done;

@@ -190,6 +190,12 @@ impl Model {
         swept
     }
 
+    /// Runs whose lease has ended, as the sweeper saw it.
+    pub(super) fn crashed(&self) -> Vec<Run> {
+        let runs = self.jobs.iter().flat_map(|(job, of)| of.history.iter().map(move |run| (*job, run)));
+        runs.filter(|(_, run)| run.1 == "crash").map(|(job, run)| Run { job, claim: run.2 }).collect()
+    }
+
     /// The pending jobs that are due: with their crashes, and whether it is their turn.
     pub(super) fn due_jobs(&self, handler: usize, dead_letters: Option<DeadLetters>) -> Vec<(Place, u32, bool)> {
         let due = self.jobs.iter().filter(|((_, of), job)| *of == handler && job.is_due && job.state == State::Pending);

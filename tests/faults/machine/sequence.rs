@@ -88,8 +88,12 @@ impl<'a> Sequence<'a> {
                 crash_limit: self.random.u32(1..=4),
                 judges_leases: self.random.u8(0..3) > 0,
             },
-            18 => Step::Pardon(self.runs_of_different_jobs()),
-            19 => Step::DueJobs { handler: self.random.usize(0..HANDLERS), dead_letters: self.dead_letters() },
+            18 => Step::Pardon(self.lost_runs()),
+            19 => Step::DueJobs {
+                handler: self.random.usize(0..HANDLERS),
+                dead_letters: self.dead_letters(),
+                page: self.random.u32(1..=4),
+            },
             20..23 => Step::OwnEffect { run: self.run(), commits: self.random.bool() },
             23..25 => Step::BeginOutside { run: self.run(), commits: self.random.bool() },
             25 => Step::FinishOutside(self.run()),
@@ -113,6 +117,16 @@ impl<'a> Sequence<'a> {
 
     fn wait(&mut self) -> Wait {
         if self.random.bool() { Wait::None } else { Wait::Hour }
+    }
+
+    /// Mostly one that lost its lease, as its process would say it, and any others.
+    fn lost_runs(&mut self) -> Vec<Run> {
+        let crashed = self.model.crashed();
+        let mut by_job: BTreeMap<_, _> = self.runs().into_iter().map(|run| (run.job, run)).collect();
+        if let Some(run) = self.random.choice(&crashed) {
+            by_job.insert(run.job, *run);
+        }
+        by_job.into_values().collect()
     }
 
     fn dead_letters(&mut self) -> DeadLetters {
@@ -177,9 +191,9 @@ impl<'a> Sequence<'a> {
             Step::Sweep { handlers, crash_limit, judges_leases } => {
                 self.sweep(&handlers, crash_limit, judges_leases).await;
             }
-            Step::DueJobs { handler, dead_letters } => {
+            Step::DueJobs { handler, dead_letters, page } => {
                 let ordering = self.model.keeps_order[handler].then_some(dead_letters);
-                self.due_jobs(handler, ordering).await;
+                self.due_jobs(handler, ordering, page).await;
             }
             Step::OwnEffect { run, commits } => {
                 self.own_effect(run, commits).await;
@@ -224,7 +238,7 @@ impl<'a> Sequence<'a> {
             let handlers = (0..HANDLERS).collect();
             self.take(Step::Sweep { handlers, crash_limit: 3, judges_leases: true }).await;
             for handler in 0..HANDLERS {
-                self.take(Step::DueJobs { handler, dead_letters: DeadLetters::StepOver }).await;
+                self.take(Step::DueJobs { handler, dead_letters: DeadLetters::StepOver, page: 2 }).await;
             }
             self.follow_hints().await;
         }

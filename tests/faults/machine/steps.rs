@@ -46,7 +46,7 @@ pub(super) enum Step {
     HandBack(Vec<Run>),
     Pardon(Vec<Run>),
     Sweep { handlers: Vec<usize>, crash_limit: u32, judges_leases: bool },
-    DueJobs { handler: usize, dead_letters: DeadLetters },
+    DueJobs { handler: usize, dead_letters: DeadLetters, page: u32 },
     OwnEffect { run: Run, commits: bool },
     BeginOutside { run: Run, commits: bool },
     FinishOutside(Run),

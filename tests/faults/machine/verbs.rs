@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use hookfast_store::{
-    Act, Audit, BegunEffect, Claim, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind, JobId, LostRun, Outcome,
-    Resolution, Routed, Settlement, Sweep, Token,
+    Act, Audit, BegunEffect, Claim, Claimed, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind, JobId, LostRun,
+    Outcome, Resolution, Routed, Settlement, Sweep, Token,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -51,10 +51,10 @@ impl Sequence<'_> {
         };
         let claimed = self.store.claim(&claim).await.unwrap();
         let expected = self.model.claim(number, handler, events, lease, ordering, crashes_below);
-        let seen = |claimed: &hookfast_store::Claimed| (claimed.job.clone(), claimed.attempt, claimed.crashes);
+        let seen = |claimed: &Claimed| (claimed.job.clone(), claimed.attempt, claimed.crashes, claimed.interruptions);
         let model = |place: &Place| {
             let job = &self.model.jobs[place];
-            (self.id(*place), job.attempts, job.crashes)
+            (self.id(*place), job.attempts, job.crashes, job.interruptions)
         };
         let expected: Vec<_> = expected.iter().map(model).collect();
         agree("what is claimed", &claimed.iter().map(seen).collect::<Vec<_>>(), &expected);
@@ -113,9 +113,17 @@ impl Sequence<'_> {
         agree("who is buried", &sorted(swept.buried), &self.ids(&expected.buried));
     }
 
-    pub(super) async fn due_jobs(&mut self, handler: usize, ordering: Option<DeadLetters>) {
-        let due = DueJobs { handler: &self.handlers[handler], after: None, limit: 1000, ordering };
-        let mut found = self.store.due_jobs(&due).await.unwrap();
+    /// Page by page. That it changes nothing shows when the rows are compared.
+    pub(super) async fn due_jobs(&mut self, handler: usize, ordering: Option<DeadLetters>, page: u32) {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let due = DueJobs { handler: &self.handlers[handler], after, limit: page, ordering };
+            let part = self.store.due_jobs(&due).await.unwrap();
+            assert!(part.len() <= page as usize, "more than asked for: {part:?}");
+            let Some(last) = part.last() else { break };
+            after = Some(last.place);
+            found.extend(part);
+        }
         assert!(found.is_sorted_by_key(|job| job.place), "the longest due is first: {found:?}");
         found.sort_by_key(|job| job.place.event);
         let found: Vec<_> = found.iter().map(|job| (job.place.event, job.crashes, job.is_ready)).collect();

@@ -90,7 +90,7 @@ impl Walk {
         }
         let ordering = self.worker.config.ordering;
         let due = DueJobs { handler: self.name(), after: self.place, limit, ordering };
-        let due = sweeper.trouble.noting(sweeper.store.due_jobs(&due)).await?;
+        let due = sweeper.store.due_jobs(&due).await?;
         if !self.dispatch(sweeper, &due).await {
             self.part = FIRST_PART;
             return Ok(false);

@@ -46,6 +46,9 @@ const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long counting jobs may take.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A body up to this size is fetched past those that take long.
+const SHORT_BODY_BYTES: usize = 1 << 20;
+
 /// A link on which a body comes slower than this is as good as none.
 const LEAST_BYTES_PER_SECOND: usize = 256 * 1024;
 
@@ -56,6 +59,8 @@ pub(crate) struct PostgresStore {
     workers: PgPool,
     /// For renewals and outcomes: a slow claim must not keep a lease from being renewed.
     leases: PgPool,
+    /// For bodies that are neither short enough to come with the claim nor long: they must not wait for long ones.
+    short_bodies: PgPool,
     /// For what may take long: large bodies and counting. Without a time limit on the server.
     bodies: PgPool,
     /// For the transactions of effects.
@@ -114,6 +119,11 @@ impl Work for PostgresStore {
     }
 
     async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        if size_bytes <= SHORT_BODY_BYTES
+            && let Ok(body) = on(&self.short_bodies, async |connection| work::body(connection, event).await).await
+        {
+            return Ok(body);
+        }
         let patience = BATCH_TIMEOUT + Duration::from_secs((size_bytes / LEAST_BYTES_PER_SECOND) as u64);
         within(patience, &self.bodies, async |connection| work::body(connection, event).await).await
     }
@@ -242,6 +252,7 @@ impl Store for PostgresStore {
             self.pool.close(),
             self.workers.close(),
             self.leases.close(),
+            self.short_bodies.close(),
             self.bodies.close(),
             self.effects.close()
         );

@@ -22,7 +22,7 @@ const WORKER_CONNECTIONS: u32 = 4;
 /// Connections for renewals and outcomes.
 const LEASE_CONNECTIONS: u32 = 2;
 
-/// Connections for large bodies and for counting.
+/// Connections for bodies of middle size, and as many for large ones and for counting.
 const BODY_CONNECTIONS: u32 = 2;
 
 /// Connections for everything that is not recording.
@@ -61,6 +61,7 @@ impl PostgresStore {
             // So that no handler can take a connection from recording. They are made when they are needed.
             workers: self::pool(WORKER_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
             leases: self::pool(LEASE_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
+            short_bodies: self::pool(BODY_CONNECTIONS, BATCH_TIMEOUT).connect_lazy_with(options.clone()),
             bodies: self::pool(BODY_CONNECTIONS, BODY_PATIENCE)
                 .connect_lazy_with(options.clone().options([("statement_timeout", "0")])),
             effects: Connections::new(options, config.worker_connections),
