@@ -19,7 +19,7 @@ pub(crate) const WORK: &str = "[work]\nlease = \"3s\"\nsweep_every = \"100ms\"\n
 /// Less room than the slow and the paused handler have jobs.
 pub(crate) const QUEUE_CAPACITY: &str = "50";
 
-/// Everybody but those who leave with the deploy.
+/// The handlers that the deploy leaves.
 pub(crate) const AFTER_DEPLOY: &str = r#"
 [handlers.actor]
 types = ["invoice.*"]
@@ -109,7 +109,7 @@ pub(crate) fn judge_lag(alone: Duration, beside: Duration) -> Option<String> {
     (beside > bound).then(|| format!("the innocent handler's p99 lag is {beside:?} and not within {bound:?}"))
 }
 
-/// Somebody who replays dead letters and finished jobs, whatever the weather.
+/// An operator who replays dead letters and finished jobs during the storm.
 pub(crate) struct Operator(pub(crate) Setup);
 
 impl Operator {
