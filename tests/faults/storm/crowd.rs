@@ -58,9 +58,8 @@ pub(crate) fn probe(receiver: SocketAddr, store: &str, name: &str) -> Vec<Sent> 
     let sent: Vec<_> =
         (0..EVENTS).map(|number| Sent::taken(&format!("{name}_{number}"), "innocent.came", "")).collect();
     sent.iter().for_each(|sent| deliver(receiver, sent));
-    eventually_within(TO_THE_END, &format!("the innocent handler has done all of {name}"), || {
-        let done = format!("SELECT count(*) FROM done WHERE event LIKE '{name}%'");
-        query(store, &done)[0][0].parse::<usize>().unwrap() == EVENTS && lags(store, name).len() == EVENTS
+    eventually_within(TO_THE_END, &format!("the innocent handler is done with all of {name}"), || {
+        lags(store, name).len() == EVENTS
     });
     sent
 }

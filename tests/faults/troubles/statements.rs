@@ -71,6 +71,7 @@ fn an_error_that_looks_like_an_outage_is_a_dead_letter_in_the_end() {
         .handlers("[handlers.actor]\nretry = [\"1s\"]")
         .variable("HOOKFAST_WORK__INTERRUPTION_LIMIT", "3")
         .start();
+    gateway.wait_for_table("done");
     gateway.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
              IF NEW.event LIKE 'bad%' THEN RAISE EXCEPTION 'away' USING ERRCODE = '57P03'; END IF; RETURN NEW; END $$; \
