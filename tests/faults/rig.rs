@@ -63,7 +63,11 @@ impl Rig {
             without,
         };
         match halves {
-            Halves::Together => rig.worker = Some(rig.setup(Database::Sqlite).start()),
+            Halves::Together => {
+                let gateway = rig.setup(Database::Sqlite).start();
+                gateway.wait_for_table("done");
+                rig.worker = Some(gateway);
+            }
             Halves::Apart => rig.receiver = Some(rig.setup(Database::Postgres).role("receive", &[]).start()),
         }
         rig.store = rig.gateway().store_url().into();
@@ -84,7 +88,9 @@ impl Rig {
 
     /// Another process that works on the same store.
     pub(crate) fn another_worker(&self, kill_at: &str) -> Gateway {
-        self.worker_setup().variable("FAULT_KILL_AT", kill_at).start()
+        let worker = self.worker_setup().variable("FAULT_KILL_AT", kill_at).start();
+        worker.wait_for_table("done");
+        worker
     }
 
     /// The same, yet to start.

@@ -1,5 +1,6 @@
 //! One handler, body, statement, link or operator in trouble: all others go on, and the jobs in trouble end, or can be seen.
-//! The settings are the product's own, except where a limit has to be small to be reached.
+//! The settings are the product's own, except where a limit has to be small to be reached. There are no negative controls:
+//! that handlers are apart is how the parts are cut, and nothing that could be taken away.
 
 mod backlog;
 mod bodies;

@@ -21,7 +21,9 @@ pub(crate) struct Witness {
 impl Witness {
     /// Starts a gateway that receives and works.
     pub(crate) fn of(setup: Setup) -> Self {
-        Self { gateway: Some(unhurried(setup).start()), ledger: Ledger::default(), rounds: 0 }
+        let gateway = unhurried(setup).start();
+        gateway.wait_for_table("done");
+        Self { gateway: Some(gateway), ledger: Ledger::default(), rounds: 0 }
     }
 
     pub(crate) fn gateway(&mut self) -> &mut Gateway {

@@ -45,6 +45,7 @@ fn events_that_nobody_handles_can_be_given_to_a_handler_that_is_added_later() {
     assert_eq!((&skipped["replayed"], &skipped["skipped"]), (&0.into(), &5.into()), "it does not want them: {skipped}");
     let given = replay("actor").json();
     assert_eq!((&given["replayed"], &given["done"]), (&5.into(), &true.into()), "{given}");
+    after.wait_for_table("done");
     eventually("they are handled", || after.query("SELECT count(*) FROM done") == [["5"]]);
     assert_eq!(replay("actor").json()["found"], 0, "they have a handler now");
 }

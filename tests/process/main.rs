@@ -48,6 +48,7 @@ impl Rig {
     pub(crate) fn start(on: On, actor: &str) -> Self {
         let nats = matches!(on, On::JetStream).then(|| PrivateNats::start(NatsVersion::Current));
         let gateway = setup(on, nats.as_ref()).handlers(&format!("[handlers.actor]\n{actor}")).start();
+        gateway.wait_for_table("done");
         Self { gateway, _nats: nats }
     }
 

@@ -54,7 +54,7 @@ impl Weather {
         has_deploy: false,
     };
 
-    /// The same with an orderly restart of everybody in the middle.
+    /// The same with an orderly restart of all processes in the middle.
     pub(crate) const WITH_A_DEPLOY: Self = Self { has_deploy: true, ..Self::MIXED };
 
     /// The blows for one victim, until the storm is over.

@@ -19,7 +19,7 @@ pub(crate) const WORK: &str = "[work]\nlease = \"3s\"\nsweep_every = \"100ms\"\n
 /// Less room than the slow and the paused handler have jobs.
 pub(crate) const QUEUE_CAPACITY: &str = "50";
 
-/// Everybody but those who leave with the deploy.
+/// The handlers that the deploy leaves.
 pub(crate) const AFTER_DEPLOY: &str = r#"
 [handlers.actor]
 types = ["invoice.*"]
@@ -58,9 +58,8 @@ pub(crate) fn probe(receiver: SocketAddr, store: &str, name: &str) -> Vec<Sent> 
     let sent: Vec<_> =
         (0..EVENTS).map(|number| Sent::taken(&format!("{name}_{number}"), "innocent.came", "")).collect();
     sent.iter().for_each(|sent| deliver(receiver, sent));
-    eventually_within(TO_THE_END, &format!("the innocent handler has done all of {name}"), || {
-        let done = format!("SELECT count(*) FROM done WHERE event LIKE '{name}%'");
-        query(store, &done)[0][0].parse::<usize>().unwrap() == EVENTS && lags(store, name).len() == EVENTS
+    eventually_within(TO_THE_END, &format!("the innocent handler is done with all of {name}"), || {
+        lags(store, name).len() == EVENTS
     });
     sent
 }
@@ -109,7 +108,7 @@ pub(crate) fn judge_lag(alone: Duration, beside: Duration) -> Option<String> {
     (beside > bound).then(|| format!("the innocent handler's p99 lag is {beside:?} and not within {bound:?}"))
 }
 
-/// Somebody who replays dead letters and finished jobs, whatever the weather.
+/// An operator who replays dead letters and finished jobs during the storm.
 pub(crate) struct Operator(pub(crate) Setup);
 
 impl Operator {

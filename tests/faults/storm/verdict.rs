@@ -127,7 +127,8 @@ impl Verdict<'_> {
         let late_successes = "SELECT events.dedupe_key FROM attempts \
              JOIN jobs ON jobs.event_id = attempts.event_id AND jobs.handler = attempts.handler \
              JOIN events ON events.id = jobs.event_id \
-             WHERE attempts.failure IS NULL AND jobs.handler <> 'innocent' AND (jobs.state <> 'succeeded' OR EXISTS (\
+             WHERE attempts.failure IS NULL AND jobs.handler <> 'innocent' AND (jobs.state <> 'succeeded' \
+             OR attempts.number < jobs.attempts OR EXISTS (\
                  SELECT 1 FROM attempts AS later WHERE later.event_id = attempts.event_id \
                  AND later.handler = attempts.handler AND later.started_at > attempts.started_at))";
         let effects = self.rows(late_effects).into_iter().map(|row| format!("{}: a late run wrote an effect", row[0]));

@@ -32,7 +32,7 @@ fn bodies_that_are_too_much_at_once_for_a_narrow_link_are_handled() {
 /// A worker holds no more bodies at once than it has memory for, however many handlers want them.
 #[test]
 fn the_memory_of_a_worker_is_bounded_with_large_bodies() {
-    const LARGE: usize = 40;
+    const LARGE: usize = 30;
     let handlers = "[handlers.actor]\n[handlers.aa]\nrun = \"log\"\n[handlers.bb]\nrun = \"log\"\n";
     let receiver = setup(Database::Postgres).handlers(handlers).role("receive", &[]).start();
     for number in 0..LARGE {

@@ -55,6 +55,22 @@ fn a_removed_handler_with_a_backlog_takes_no_room_from_another() {
     eventually_within(SOON, "the stream holds no hints of a removed handler", || nats.messages() == 0);
 }
 
+/// No process runs `aa`, which is neither paused nor removed.
+#[test]
+fn a_handler_without_a_worker_takes_no_room_from_another() {
+    let nats = nats();
+    let handlers = format!("[handlers.aa]\nrun = \"log\"\ntypes = [\"both.*\"]\n{WITHOUT}{INNOCENT}");
+    let with_role = |setup: Setup, role, arguments: &[&str]| {
+        with_little_room(setup).queue(&nats.url()).handlers(&handlers).role(role, arguments).start()
+    };
+    let receiver = with_role(setup(Database::Postgres), "receive", &[]);
+    let beside = setup(Database::Sqlite).store(receiver.store_url());
+    let _worker = with_role(beside, "work", &["--handlers", "bb"]);
+    send_many(&receiver, "both.came", "evt", EVENTS, "{}");
+    wait_for_jobs(&receiver, "bb", "succeeded", EVENTS);
+    assert_eq!(jobs(&receiver, "aa", "pending"), EVENTS);
+}
+
 #[test]
 fn a_slow_handler_with_a_backlog_takes_no_room_from_another_in_memory() {
     let slow = format!("[handlers.actor]\ntypes = [\"both.*\"]\nconcurrency = 1\n{INNOCENT}");

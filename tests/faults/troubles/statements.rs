@@ -62,3 +62,27 @@ fn statements_that_take_too_long_cost_their_neighbours_no_run() {
     assert_eq!(failed, Vec::<Vec<String>>::new(), "no run of a good one was noted as failed");
     assert_eq!(count(&gateway, "done"), 400);
 }
+
+/// A trigger says what a server says that is shut down, but the server is there. Whether that is taken for an outage or for the
+/// handler's own failure: it ends, and the others are done.
+#[test]
+fn an_error_that_looks_like_an_outage_is_a_dead_letter_in_the_end() {
+    let gateway = setup(Database::Postgres)
+        .handlers("[handlers.actor]\nretry = [\"1s\"]")
+        .variable("HOOKFAST_WORK__INTERRUPTION_LIMIT", "3")
+        .start();
+    gateway.wait_for_table("done");
+    gateway.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF NEW.event LIKE 'bad%' THEN RAISE EXCEPTION 'away' USING ERRCODE = '57P03'; END IF; RETURN NEW; END $$; \
+         CREATE TRIGGER refuse BEFORE INSERT ON done FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    for number in 0..3 {
+        send(&gateway, "invoice.paid", &format!("good_{number}"), r#"{"write":true}"#);
+        send(&gateway, "invoice.paid", &format!("bad_{number}"), r#"{"write":true}"#);
+    }
+    send(&gateway, "invoice.paid", "bad_alone", "{}");
+    eventually_within(SOON * 2, "each ends", || count(&gateway, "jobs WHERE finished_at IS NULL") == 0);
+    assert_eq!(count(&gateway, "jobs WHERE state = 'dead_letter'"), 4);
+    assert_eq!(count(&gateway, "done WHERE event LIKE 'good%'"), 3);
+}

@@ -7,7 +7,10 @@ use super::{INNOCENT, SOON, count, jobs, send, send_many, setup, wait_for_jobs};
 /// A gateway whose handler `actor` finds jobs that crashed all but once too often.
 fn with_suspects(database: Database, suspects: usize, act: &str) -> Gateway {
     let actor = "[handlers.actor]\ndeadline = \"1h\"\ntypes = [\"actor.*\"]\n";
-    let mut gateway = setup(database).handlers(&format!("{actor}paused = true\n{INNOCENT}")).start();
+    let mut gateway = setup(database)
+        .handlers(&format!("{actor}paused = true\n{INNOCENT}"))
+        .sections("[work]\nlease = \"5s\"\n")
+        .start();
     send_many(&gateway, "actor.came", "suspect", suspects, act);
     gateway.sql("UPDATE jobs SET crashes = 2 WHERE handler = 'actor'");
     gateway.change_handlers(&format!("{actor}{INNOCENT}"));

@@ -194,6 +194,16 @@ impl Gateway {
         database::query(self.store_url(), statement)
     }
 
+    /// Waits until a table is there. A gateway is ready before its handlers have theirs, because receiving does not wait.
+    pub fn wait_for_table(&self, name: &str) {
+        let tables = match self.store_url().starts_with("sqlite:") {
+            true => "sqlite_master WHERE type = 'table' AND name",
+            false => "pg_tables WHERE tablename",
+        };
+        let statement = format!("SELECT count(*) FROM {tables} = '{name}'");
+        crate::eventually(&format!("the table {name} is there"), || self.query(&statement) == [["1"]]);
+    }
+
     /// Keeps every gateway on this database from recording until the hold is dropped.
     pub fn hold_writes(&self) -> Hold {
         Hold::on(self.store_url())

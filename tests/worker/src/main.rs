@@ -110,7 +110,7 @@ impl Drop for Running {
 const NOTE: &str = "INSERT INTO done (event, effect, ordering, place, attempt) \
      SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4";
 
-/// The same on a server that takes its time.
+/// The same with a statement that takes long, on Postgres.
 const NOTE_SLOWLY: &str = "INSERT INTO done (event, effect, ordering, place, attempt) \
      SELECT $1, $2, $3, (SELECT COUNT(*) FROM done WHERE ordering = $3), $4 FROM pg_sleep($5)";
 
