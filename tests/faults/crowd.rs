@@ -55,7 +55,7 @@ impl Crowded {
 
     /// Takes away that a job waits in the stream only once.
     fn let_messages_multiply(&self) {
-        const STREAM: &str = "hookfast-jobs";
+        const STREAM: &str = "hookfast-hints-actor";
         let info = self.nats.ask(&format!("$JS.API.STREAM.INFO.{STREAM}"), &"".into());
         let mut config = info["config"].clone();
         config["max_msgs_per_subject"] = (-1).into();
