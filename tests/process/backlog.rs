@@ -18,7 +18,8 @@ fn a_standing_backlog_does_not_multiply_in_the_stream() {
         send(&mut client, &format!("evt_{number}"), r#"{"sleep_ms":600000}"#);
     }
     let swept = || gateway.metric("hookfast_sweeper_dispatched_total");
-    eventually("each was dispatched many times", || swept() > (JOBS * 10) as f64);
+    // A walk through jobs that all wait already is repeated ever later.
+    eventually("each was dispatched several times", || swept() > (JOBS * 4) as f64);
     assert!(nats.messages() <= JOBS as u64, "{} messages for {JOBS} jobs", nats.messages());
     let jobs = gateway.query("SELECT count(*) FROM jobs WHERE state IN ('pending', 'processing')");
     assert_eq!(jobs, [[JOBS.to_string()]]);
