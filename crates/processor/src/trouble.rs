@@ -88,7 +88,11 @@ mod tests {
         let refused = async { Err::<(), _>(StoreError::Rejected("no".into())) };
         trouble.noting(refused).await.expect_err("it fails");
         assert!(trouble.is_over());
-        trouble.noting(async { Ok(tokio::time::sleep(SLOW * 2).await) }).await.expect("it succeeds");
+        let slow = async {
+            tokio::time::sleep(SLOW * 2).await;
+            Ok(())
+        };
+        trouble.noting(slow).await.expect("it succeeds");
         assert!(!trouble.is_over());
     }
 
