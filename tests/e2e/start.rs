@@ -237,14 +237,12 @@ fn a_port_in_use_is_said_with_the_key_to_change() {
 #[test]
 fn a_wrong_configuration_is_refused_with_all_its_problems() {
     let setup = setup(Database::Sqlite).ingest("queue_requests = 0").source("tolerance = 1");
-    for ended in [setup.start_in_vain(), setup.command(&["config", "check"])] {
+    for ended in [setup.start_in_vain(), setup.command(&["config", "check"]), setup.command(&["events", "list"])] {
         assert_eq!((ended.code, ended.output.as_str()), (2, ""));
         let lines: Vec<_> = ended.errors.lines().collect();
         assert_eq!(lines[0], "error: the configuration has 2 problems:");
         assert_eq!(lines[1], "  hookfast.toml:3: `ingest.queue_requests`: write a number from 1 on");
         assert!(lines[2].starts_with("  hookfast.toml:12: `sources.stripe.tolerance`: there is no such key;"));
     }
-    let ended = setup.command(&["events", "list"]);
-    assert_eq!(ended.code, 3, "an operator's command needs the store alone, which is not there: {}", ended.errors);
     assert!(!setup.folder().join("hookfast.db").exists(), "nothing was begun");
 }

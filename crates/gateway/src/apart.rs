@@ -1,24 +1,22 @@
-//! Suspects run in a process of their own: this program runs itself again, for one job after the other. Should one crash, only
-//! that one was running.
+//! Suspects run in a process of their own: this program runs itself again for one job.
 //!
-//! The parent writes the job into the child's standard input and reads a line when it has come to its end. When that input ends,
-//! because the parent shuts down or dies, the child breaks off its run, writes that it was interrupted, and ends. What the
-//! parent never does is kill it in the middle of a run that is within its time: that would be taken for a crash of the job.
+//! The child's standard input is the leash: when it ends, because the parent shuts down or dies, the child breaks off its run,
+//! writes that it was interrupted, and ends. It heeds no signals: a supervisor may send them to all processes at once. The parent
+//! waits for it, and kills it only when it is long past its time: a child that is killed is taken for a crash of the job.
 
-use std::io::{BufRead, BufReader, Error, Result, Write};
+use std::io::{Read, Result};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::str::FromStr;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_processor::{RunApart, Surroundings};
 use hookfast_queue::MemoryQueue;
-use hookfast_store::{JobId, Migrate, Store};
+use hookfast_store::{JobId, Migrate};
 use hookfast_webhook::{EventId, HandlerName};
-use tokio::sync::{Mutex, mpsc};
-use tokio::time::timeout;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -26,49 +24,42 @@ use crate::Config;
 use crate::exit::Exit;
 use crate::serve::{Role, handlers_runtime, staff};
 
-/// How much longer than a run the child may take, to start and to settle.
-const AROUND_A_RUN: Duration = Duration::from_secs(60);
+/// How often the parent looks whether the child has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A child without a job ends after this time.
-const IDLE: Duration = Duration::from_secs(10);
+/// How much longer than a run the child may take: while the store is away, its outcome waits.
+const AROUND_A_RUN: Duration = Duration::from_secs(600);
 
-/// Runs this program again for jobs that crashed before.
+/// How long closing the store may take. A handler that does not yield may hold its writer.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs this program again for one job.
 pub(crate) struct OwnProcess {
-    config_file: Option<PathBuf>,
+    pub(crate) config_file: Option<PathBuf>,
     /// The longest deadline of a handler.
-    longest_run: Duration,
-    child: Mutex<Option<Apart>>,
-}
-
-/// The child, and how to talk to it.
-struct Apart {
-    child: Child,
-    jobs: ChildStdin,
-    done: BufReader<ChildStdout>,
+    pub(crate) longest_run: Duration,
 }
 
 #[async_trait]
 impl RunApart for OwnProcess {
-    async fn run_apart(&self, job: &JobId) -> Result<()> {
-        let mut child = self.child.lock().await;
-        let mut apart = match child.take().and_then(Apart::if_it_lives) {
-            Some(apart) => apart,
-            None => self.start()?,
-        };
+    async fn run_apart(&self, job: &JobId, stop: &CancellationToken) -> Result<()> {
+        let mut child = self.start(job)?;
         tracing::info!(event_id = %job.event, handler = %job.handler, "a job that crashed before is run in a process of its own");
-        apart.begin(job)?;
-        let ran = timeout(self.longest_run + AROUND_A_RUN, tokio::task::spawn_blocking(move || apart.wait())).await;
-        *child = ran.map_err(Error::other)?.map_err(Error::other)?;
+        let ended = async {
+            if stop.run_until_cancelled(ended(&mut child)).await.is_none() {
+                drop(child.stdin.take());
+                ended(&mut child).await;
+            }
+        };
+        if timeout(self.longest_run + AROUND_A_RUN, ended).await.is_err() {
+            child.kill()?;
+        }
         Ok(())
     }
 }
 
 impl OwnProcess {
-    pub(crate) fn new(config_file: Option<PathBuf>, longest_run: Duration) -> Self {
-        Self { config_file, longest_run, child: Mutex::default() }
-    }
-
-    fn start(&self) -> Result<Apart> {
+    fn start(&self, job: &JobId) -> Result<Child> {
         // Also if the file was replaced meanwhile by a newer version.
         let program = PathBuf::from("/proc/self/exe");
         let program = if program.exists() { program } else { std::env::current_exe()? };
@@ -76,96 +67,52 @@ impl OwnProcess {
         if let Some(file) = &self.config_file {
             command.arg("--config").arg(file);
         }
-        let mut child = command.arg("run-jobs").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let jobs = child.stdin.take().ok_or_else(|| Error::other("the process has no input"))?;
-        let done = child.stdout.take().ok_or_else(|| Error::other("the process has no output"))?;
-        Ok(Apart { child, jobs, done: BufReader::new(done) })
+        command.args(["run-job", &job.event.to_string(), job.handler.as_str()]);
+        // What handlers print goes where the log goes: the parent's own output is for people.
+        command.stdin(Stdio::piped()).stdout(std::io::stderr()).spawn()
     }
 }
 
-impl Apart {
-    fn if_it_lives(mut self) -> Option<Self> {
-        matches!(self.child.try_wait(), Ok(None)).then_some(self)
-    }
-
-    fn begin(&mut self, job: &JobId) -> Result<()> {
-        writeln!(self.jobs, "{} {}", job.event, job.handler)?;
-        self.jobs.flush()
-    }
-
-    /// Waits for the end of the job. Gives the child back, unless it ended with the job.
-    fn wait(mut self) -> Option<Self> {
-        let mut line = String::new();
-        if matches!(self.done.read_line(&mut line), Ok(length) if length > 0) {
-            return Some(self);
-        }
-        let _ = self.child.wait();
-        None
+async fn ended(child: &mut Child) {
+    while matches!(child.try_wait(), Ok(None)) {
+        sleep(LOOK_EVERY).await;
     }
 }
 
-/// A job as a line of the child's input.
-struct Line(JobId);
-
-impl FromStr for Line {
-    type Err = String;
-
-    fn from_str(line: &str) -> std::result::Result<Self, String> {
-        let (event, handler) = line.split_once(' ').ok_or("a line is an event and a handler")?;
-        let event = EventId(Uuid::parse_str(event).map_err(|error| error.to_string())?);
-        let handler = HandlerName::new(handler).map_err(|error| error.to_string())?;
-        Ok(Self(JobId { event, handler }))
-    }
-}
-
-/// The child: runs the jobs of its input, one after the other, until the input ends.
-pub(crate) fn run_jobs(config: &Config) -> std::result::Result<(), Exit> {
+/// The child: runs one job and settles it.
+pub(crate) fn run_job(config: &Config, event: Uuid, handler: &HandlerName) -> std::result::Result<(), Exit> {
     let for_handlers = handlers_runtime(config)?;
     let stop = CancellationToken::new();
-    let mut lines = read_lines(stop.clone());
+    let leash = stop.clone();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read(&mut [0]);
+        leash.cancel();
+    });
     let ran = crate::in_runtime(async {
+        heed_no_signals();
         let store = hookfast_store::open(&config.store, Migrate::Never).await?;
-        while let Ok(Some(line)) = timeout(IDLE, lines.recv()).await {
-            let Line(job) = line.parse().map_err(Exit::Failed)?;
-            run_job(config, &store, for_handlers.handle(), &job, stop.clone()).await?;
-            outln!("done");
-        }
-        store.close().await;
+        let assigned = staff(config, &Role::All).into_iter().find(|staff| staff.name == *handler);
+        let assigned = assigned.ok_or_else(|| Exit::Failed(format!("there is no handler `{handler}`")))?;
+        let surroundings = Surroundings {
+            store: Arc::clone(&store),
+            queue: Arc::new(MemoryQueue::new(1)),
+            handlers: for_handlers.handle().clone(),
+            apart: None,
+        };
+        let job = JobId { event: EventId(event), handler: handler.clone() };
+        hookfast_processor::run_one(surroundings, assigned, &job, config.work.clone(), stop).await?;
+        let _ = timeout(CLOSE_WITHIN, store.close()).await;
         Ok(())
     });
     for_handlers.shutdown_background();
     ran
 }
 
-/// The lines of the standard input, read on a thread of their own. At their end the run under way is to stop.
-fn read_lines(stop: CancellationToken) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel(1);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
-                break;
-            }
+/// A signal that is listened to does nothing else.
+fn heed_no_signals() {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        if let Ok(mut heard) = signal(kind) {
+            tokio::spawn(async move { while heard.recv().await.is_some() {} });
         }
-        stop.cancel();
-    });
-    lines
-}
-
-async fn run_job(
-    config: &Config,
-    store: &Arc<dyn Store>,
-    handlers: &tokio::runtime::Handle,
-    job: &JobId,
-    stop: CancellationToken,
-) -> std::result::Result<(), Exit> {
-    let assigned = staff(config, &Role::All).into_iter().find(|staff| staff.name == job.handler);
-    let assigned = assigned.ok_or_else(|| Exit::Failed(format!("there is no handler `{}`", job.handler)))?;
-    let surroundings = Surroundings {
-        store: Arc::clone(store),
-        queue: Arc::new(MemoryQueue::new(1)),
-        handlers: handlers.clone(),
-        apart: None,
-    };
-    hookfast_processor::run_one(surroundings, assigned, job, config.work.clone(), stop).await?;
-    Ok(())
+    }
 }

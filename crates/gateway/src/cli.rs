@@ -60,9 +60,15 @@ pub(crate) enum Command {
     Receive(ServeArguments),
     /// Work only: run handlers
     Work(WorkArguments),
-    /// Run the jobs that the standard input names, as the gateway does with jobs that crashed before
+    /// Run one job in this process, as the gateway does with jobs that crashed before
     #[command(hide = true)]
-    RunJobs,
+    RunJob {
+        /// The event
+        event: Uuid,
+        /// The handler
+        #[arg(value_parser = filter::handler_name)]
+        handler: HandlerName,
+    },
     /// Create or update the tables of the configured database
     Migrate,
     /// Check a request, or files of test vectors, offline, and explain the verdict

@@ -90,7 +90,7 @@ fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
         Command::Serve(arguments) => serve(Role::All, arguments.migrate),
         Command::Receive(arguments) => serve(Role::Receive, arguments.migrate),
         Command::Work(arguments) => serve(Role::Work(arguments.handlers), arguments.migrate),
-        Command::RunJobs => apart::run_jobs(&load()?),
+        Command::RunJob { event, handler } => apart::run_job(&load()?, event, &handler),
         Command::Migrate => in_runtime(migrate::migrate(operator()?)),
         Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref(), handlers),
         Command::Simulate(arguments) => in_runtime(simulate::run(load()?, arguments)),

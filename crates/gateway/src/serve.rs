@@ -173,7 +173,7 @@ impl Workers {
             staff: role.works().then(|| staff(config, role)),
             config: config.work.clone(),
             queue: Arc::clone(queue),
-            apart: Arc::new(OwnProcess::new(file.map(Path::to_owned), longest_run)),
+            apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
             configured: unclaimed::configured(config),
             stage: Stage::NotYet,
         }

@@ -84,6 +84,8 @@ impl Effects {
         let mut open = Transaction { inner: &mut transaction, effects: self };
         let Ok(value) = tokio::time::timeout(TRANSACTION_TIMEOUT, work(&mut open)).await else {
             let problem = format!("the effect `{key}` kept its transaction open for {TRANSACTION_TIMEOUT:?}");
+            // On SQLite the store could not be written to while it is open.
+            drop(transaction);
             return Err(match self.is_store_well().await {
                 true => Failure::retry(FailureKind::Timeout, problem),
                 false => self.note_fault(&format!("{problem}, and the store does not answer")),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hookfast_queue::Delivery;
 use hookfast_store::{Claimed, Interruption, JobId, LostRun, Outcome, Settlement, Store, StoreError, Token};
 use time::OffsetDateTime;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Task};
@@ -15,6 +15,9 @@ use crate::trouble::Trouble;
 
 /// A lease is renewed when this part of it has passed, and looked at twice as often.
 const RENEWED_AFTER: u32 = 3;
+
+/// How often is looked whether jobs have landed.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A job of ours.
 pub(crate) struct Held {
@@ -39,11 +42,13 @@ pub(crate) struct Flight {
     worker: Arc<str>,
     lease: Duration,
     jobs: Mutex<HashMap<JobId, Held>>,
+    /// Runs that lost their lease, and that the store is yet to hear of.
+    lost: Mutex<Vec<LostRun>>,
 }
 
 impl Flight {
     pub(crate) fn new(store: Arc<dyn Store>, trouble: Arc<Trouble>, worker: Arc<str>, lease: Duration) -> Self {
-        Self { store, trouble, worker, lease, jobs: Mutex::default() }
+        Self { store, trouble, worker, lease, jobs: Mutex::default(), lost: Mutex::default() }
     }
 
     pub(crate) fn take_off(&self, claimed: &Claimed, delivery: Option<Arc<Delivery>>) -> CancellationToken {
@@ -89,7 +94,11 @@ impl Flight {
         loop {
             timer.tick().await;
             faults::panic_in(Task::Leases);
-            if let Err(error) = self.renew(self.lease / RENEWED_AFTER).await {
+            let renewed = match self.pardon(Vec::new()).await {
+                Ok(()) => self.renew(self.lease / RENEWED_AFTER).await,
+                not_heard => self.renew(self.lease / RENEWED_AFTER).await.and(not_heard),
+            };
+            if let Err(error) = renewed {
                 tracing::warn!(%error, "leases could not be renewed; trying again");
             }
         }
@@ -114,14 +123,14 @@ impl Flight {
             }
         }
         let lost = jobs.iter().filter(|(job, _)| renewed.lost.contains(job));
-        let lost: Vec<_> = lost.filter_map(|(job, token)| self.lose(job, *token)).collect();
+        let lost = lost.filter_map(|(job, token)| self.lose(job, *token)).collect();
         // The server of the queue may be slow, and the next renewal must not wait for it.
         tokio::spawn(async move {
             for delivery in deliveries {
                 delivery.in_progress().await;
             }
         });
-        self.pardon(&lost).await
+        self.pardon(lost).await
     }
 
     fn to_renew(&self, older_than: Duration) -> (Vec<(JobId, Token)>, Vec<Arc<Delivery>>) {
@@ -142,9 +151,35 @@ impl Flight {
         Some(LostRun { job: job.clone(), attempt: held.attempt, worker: Arc::clone(&self.worker) })
     }
 
-    /// Says of runs that lost their lease that they did not crash: this process lives.
-    pub(crate) async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError> {
-        if runs.is_empty() { Ok(()) } else { self.store.pardon(runs).await }
+    /// Says of runs that lost their lease that they did not crash: this process lives. What the store does not hear now, it
+    /// hears with a later renewal.
+    pub(crate) async fn pardon(&self, runs: Vec<LostRun>) -> Result<(), StoreError> {
+        self.unheard().extend(runs);
+        let unheard = self.unheard().clone();
+        if unheard.is_empty() {
+            return Ok(());
+        }
+        self.store.pardon(&unheard).await?;
+        self.unheard().retain(|run| !unheard.contains(run));
+        Ok(())
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, Vec<LostRun>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no job is held and the store has heard of everything.
+    pub(crate) async fn until_empty(&self) {
+        while !self.lock().is_empty() || !self.unheard().is_empty() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until a job is held.
+    pub(crate) async fn until_first(&self) {
+        while self.lock().is_empty() {
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Breaks off all runs, and writes that this was our doing: they run again at once elsewhere, and it costs them nothing.

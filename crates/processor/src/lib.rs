@@ -55,7 +55,6 @@ use faults::Protection;
 use flight::Flight;
 use metrics::{BacklogGauges, HandlerMetrics};
 use settle::Settler;
-use suspects::Suspects;
 use sweeper::Sweeper;
 use trouble::Trouble;
 use worker::{BodyMemory, Shared, Worker};
@@ -118,9 +117,11 @@ pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config
     for worker in &running.assigned {
         running.workers.spawn(watched(Arc::clone(worker).run(), must_end.clone()));
     }
-    let suspects = Arc::new(Suspects::default());
-    let by_name = running.assigned.iter().map(|worker| (worker.name.clone(), Arc::clone(worker))).collect();
-    running.workers.spawn(run_suspects(by_name, Arc::clone(&suspects), apart, running.shutdown.clone()));
+    let places = Arc::new(Semaphore::new(suspects::OF_ALL_HANDLERS));
+    for worker in running.assigned.iter().flat_map(|worker| [worker; suspects::OF_ONE_HANDLER]) {
+        let run = suspects::run(Arc::clone(worker), apart.clone(), Arc::clone(&places));
+        running.workers.spawn(watched(run, must_end.clone()));
+    }
     running.workers.close();
     let sweeper = Sweeper {
         store: Arc::clone(&store),
@@ -130,7 +131,6 @@ pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config
         config: config.clone(),
         flight: Arc::clone(&running.flight),
         trouble: Arc::clone(&shared.trouble),
-        suspects,
         dispatched: counter!("hookfast_sweeper_dispatched_total"),
         failed: counter!("hookfast_dispatch_failed_total"),
     };
@@ -153,13 +153,24 @@ pub async fn run_one(
 ) -> Result<(), StoreError> {
     let (running, shared) = start_workers(&surroundings, vec![staff], config);
     let [worker] = &running.assigned[..] else { unreachable!("there is one handler") };
-    let ran = stop.run_until_cancelled(worker.run_one(job.event)).await;
+    // A claim that is broken off would leave the job to its lease, and that is a crash.
+    let ran = tokio::select! {
+        ran = worker.run_one(job.event) => ran,
+        () = stopped_and_claimed(&stop, &running.flight) => {
+            running.flight.interrupt_all("the process was shut down before the run ended").await
+        }
+    };
+    // What came of it must be written, however long the store is away: otherwise it counts as a crash.
+    stop.run_until_cancelled(running.flight.until_empty()).await;
     drop(shared);
-    if ran.is_none() {
-        running.flight.interrupt_all("the process was shut down before the run ended").await?;
-    }
     running.shut_down().await;
-    ran.unwrap_or(Ok(()))
+    ran
+}
+
+/// Waits for the word to stop, and for a claim that is under way.
+async fn stopped_and_claimed(stop: &CancellationToken, flight: &Flight) {
+    stop.cancelled().await;
+    flight.until_first().await;
 }
 
 async fn prepare(store: &dyn Store, staff: &[Staff]) -> Result<(), StoreError> {
@@ -265,29 +276,6 @@ impl Running {
         }
         drop(self.assigned);
         let _ = timeout(INTERRUPT_WITHIN, self.settler).await;
-    }
-}
-
-/// Runs suspects one after the other.
-async fn run_suspects(
-    workers: HashMap<HandlerName, Arc<Worker>>,
-    suspects: Arc<Suspects>,
-    apart: Option<Arc<dyn RunApart>>,
-    shutdown: CancellationToken,
-) {
-    while let Some(job) = shutdown.run_until_cancelled(suspects.next()).await {
-        let Some(worker) = workers.get(&job.handler).filter(|worker| !worker.is_paused()) else {
-            suspects.done(&job);
-            continue;
-        };
-        let ran = match &apart {
-            Some(apart) => shutdown.run_until_cancelled(apart.run_apart(&job)).await.unwrap_or(Ok(())),
-            None => worker.run_one(job.event).await.map_err(std::io::Error::other),
-        };
-        if let Err(error) = ran {
-            tracing::warn!(%error, event_id = %job.event, handler = %job.handler, "a job that crashed too often could not be run apart; it is tried again");
-        }
-        suspects.done(&job);
     }
 }
 

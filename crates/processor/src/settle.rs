@@ -117,8 +117,8 @@ impl Settler {
                 worker: Arc::clone(worker),
             })
             .collect();
-        if let Err(error) = self.flight.pardon(&lost).await {
-            tracing::warn!(%error, jobs = lost.len(), "runs that lost their lease count as crashes");
+        if let Err(error) = self.flight.pardon(lost).await {
+            tracing::warn!(%error, "runs that lost their lease count as crashes until the store hears of them");
         }
     }
 

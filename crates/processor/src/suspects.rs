@@ -1,25 +1,33 @@
 //! Suspects: jobs that are dead letters if they crash once more. A crash takes every run of its process with it, the innocent
 //! with the guilty. So a suspect runs in a process of its own, where it dies of its own crash or not at all, and where it
-//! stops no other job.
+//! stops no other job. Each handler has a line of its own.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use hookfast_store::JobId;
-use tokio::sync::Notify;
+use hookfast_webhook::EventId;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::worker::Worker;
 
 /// Runs a job in a process of its own.
 #[async_trait]
 pub trait RunApart: Send + Sync {
-    /// Runs the job to its end, whatever that is, or until this is dropped.
-    async fn run_apart(&self, job: &JobId) -> std::io::Result<()>;
+    /// Runs the job to its end, whatever that is. When `stop` says so, the run is broken off in order.
+    async fn run_apart(&self, job: &JobId, stop: &CancellationToken) -> std::io::Result<()>;
 }
 
-/// How many suspects wait at most. The sweeper finds the others again.
+/// How many suspects run at once: of one handler, and of all handlers of a process.
+pub(crate) const OF_ONE_HANDLER: usize = 2;
+pub(crate) const OF_ALL_HANDLERS: usize = 4;
+
+/// How many suspects of a handler wait at most. The sweeper finds the others again.
 const WAITING: usize = 1024;
 
-/// Suspects that wait for their turn.
+/// The suspects of a handler that wait for their turn.
 #[derive(Default)]
 pub(crate) struct Suspects {
     waiting: Mutex<Waiting>,
@@ -28,32 +36,32 @@ pub(crate) struct Suspects {
 
 #[derive(Default)]
 struct Waiting {
-    queue: VecDeque<JobId>,
-    /// Those that wait, and the one that runs.
-    known: HashSet<JobId>,
+    queue: VecDeque<EventId>,
+    /// Those that wait, and those that run.
+    known: HashSet<EventId>,
 }
 
 impl Suspects {
-    pub(crate) fn add(&self, job: JobId) {
+    pub(crate) fn add(&self, event: EventId) {
         let mut waiting = self.lock();
-        if waiting.queue.len() < WAITING && waiting.known.insert(job.clone()) {
-            waiting.queue.push_back(job);
+        if waiting.queue.len() < WAITING && waiting.known.insert(event) {
+            waiting.queue.push_back(event);
             self.added.notify_one();
         }
     }
 
     /// The next one, once there is one. It counts as waiting until [`Suspects::done`].
-    pub(crate) async fn next(&self) -> JobId {
+    pub(crate) async fn next(&self) -> EventId {
         loop {
-            if let Some(job) = self.lock().queue.pop_front() {
-                return job;
+            if let Some(event) = self.lock().queue.pop_front() {
+                return event;
             }
             self.added.notified().await;
         }
     }
 
-    pub(crate) fn done(&self, job: &JobId) {
-        self.lock().known.remove(job);
+    pub(crate) fn done(&self, event: EventId) {
+        self.lock().known.remove(&event);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -61,14 +69,37 @@ impl Suspects {
     }
 }
 
+/// Runs the suspects of a handler, until the shutdown.
+pub(crate) async fn run(worker: Arc<Worker>, apart: Option<Arc<dyn RunApart>>, places: Arc<Semaphore>) {
+    let shutdown = worker.shared.shutdown.clone();
+    while let Some(event) = shutdown.run_until_cancelled(worker.suspects.next()).await {
+        let place = shutdown.run_until_cancelled(places.acquire()).await;
+        if place.is_some() && !worker.is_paused() {
+            run_one(&worker, apart.as_deref(), event).await;
+        }
+        worker.suspects.done(event);
+        // Jobs may have waited behind it, and it may have to run again.
+        worker.look_again();
+    }
+}
+
+async fn run_one(worker: &Arc<Worker>, apart: Option<&dyn RunApart>, event: EventId) {
+    let job = JobId { event, handler: worker.name.clone() };
+    let ran = match apart {
+        Some(apart) => apart.run_apart(&job, &worker.shared.shutdown).await,
+        None => worker.run_one(event).await.map_err(std::io::Error::other),
+    };
+    if let Err(error) = ran {
+        tracing::warn!(%error, event_id = %event, handler = %job.handler, "a job that crashed before could not be run apart; it is tried again");
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use hookfast_webhook::{EventId, HandlerName};
-
     use super::*;
 
-    fn job() -> JobId {
-        JobId { event: EventId::new(), handler: HandlerName::new("ledger").expect("a name") }
+    fn job() -> EventId {
+        EventId::new()
     }
 
     fn waiting(suspects: &Suspects) -> usize {
@@ -79,8 +110,8 @@ mod tests {
     async fn a_suspect_waits_once_and_in_its_turn() {
         let suspects = Suspects::default();
         let [first, second] = [job(), job()];
-        for job in [&first, &second, &first, &second] {
-            suspects.add(job.clone());
+        for job in [first, second, first, second] {
+            suspects.add(job);
         }
         assert_eq!(waiting(&suspects), 2);
         assert_eq!([suspects.next().await, suspects.next().await], [first, second]);
@@ -91,12 +122,12 @@ mod tests {
     async fn a_suspect_that_runs_does_not_wait_again_until_it_is_done() {
         let suspects = Suspects::default();
         let suspect = job();
-        suspects.add(suspect.clone());
+        suspects.add(suspect);
         let running = suspects.next().await;
-        suspects.add(suspect.clone());
+        suspects.add(suspect);
         assert_eq!(waiting(&suspects), 0, "the sweeper finds it while it runs");
-        suspects.done(&running);
-        suspects.add(suspect.clone());
+        suspects.done(running);
+        suspects.add(suspect);
         assert_eq!(suspects.next().await, suspect, "it crashed again, or could not be run");
     }
 
@@ -107,25 +138,25 @@ mod tests {
         for _ in 0..WAITING {
             suspects.add(job());
         }
-        suspects.add(late.clone());
+        suspects.add(late);
         assert_eq!(waiting(&suspects), WAITING);
         let first = suspects.next().await;
-        suspects.done(&first);
-        suspects.add(late.clone());
+        suspects.done(first);
+        suspects.add(late);
         assert_eq!(waiting(&suspects), WAITING);
         assert_eq!(suspects.lock().queue.back(), Some(&late));
     }
 
     #[tokio::test]
     async fn who_waits_for_a_suspect_is_told() {
-        let suspects = std::sync::Arc::new(Suspects::default());
+        let suspects = Arc::new(Suspects::default());
         let told = tokio::spawn({
-            let suspects = std::sync::Arc::clone(&suspects);
+            let suspects = Arc::clone(&suspects);
             async move { suspects.next().await }
         });
         tokio::task::yield_now().await;
         let suspect = job();
-        suspects.add(suspect.clone());
+        suspects.add(suspect);
         assert_eq!(told.await.expect("it does not panic"), suspect);
     }
 }

@@ -20,12 +20,11 @@ use crate::Config;
 use crate::faults::{self, Protection, Task};
 use crate::flight::Flight;
 use crate::metrics::HandlerMetrics;
-use crate::suspects::Suspects;
 use crate::trouble::Trouble;
 use crate::worker::Worker;
 use walk::Walk;
 
-/// How many jobs of a handler become pending at a time.
+/// How many jobs become pending at a time. After a failure fewer are asked for, so that a slow store gets something done.
 const BATCH: u32 = 4096;
 
 /// How many parts of a handler's backlog are dispatched before other handlers' due jobs are looked for again.
@@ -39,7 +38,6 @@ pub(crate) struct Sweeper {
     pub(crate) config: Config,
     pub(crate) flight: Arc<Flight>,
     pub(crate) trouble: Arc<Trouble>,
-    pub(crate) suspects: Arc<Suspects>,
     pub(crate) dispatched: Counter,
     pub(crate) failed: Counter,
 }
@@ -51,6 +49,7 @@ impl Sweeper {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let names: Vec<_> = self.workers.iter().map(|worker| worker.name.clone()).collect();
         let mut walks: Vec<_> = self.workers.iter().map(|worker| Walk::new(worker, &self.config)).collect();
+        let mut batch = BATCH;
         loop {
             tokio::select! {
                 _ = timer.tick() => {}
@@ -64,18 +63,22 @@ impl Sweeper {
             if faults::is_off(Protection::Sweeper) {
                 continue;
             }
-            if let Err(error) = self.make_pending(&names).await {
-                tracing::warn!(%error, "due jobs could not be looked for; trying again");
-                continue;
+            match self.make_pending(&names, batch).await {
+                Ok(()) => batch = (batch * 2).min(BATCH),
+                Err(error) => {
+                    tracing::warn!(%error, "due jobs could not be made pending; trying again with fewer");
+                    batch = (batch / 2).max(1);
+                }
             }
             self.dispatch(&mut walks).await;
         }
     }
 
     /// Makes pending what is due, of all handlers.
-    async fn make_pending(&self, names: &[HandlerName]) -> Result<(), StoreError> {
+    async fn make_pending(&self, names: &[HandlerName], batch: u32) -> Result<(), StoreError> {
+        let of_each = batch.div_ceil(u32::try_from(names.len()).unwrap_or(u32::MAX).max(1));
         loop {
-            let swept = self.sweep(names).await?;
+            let swept = self.sweep(names, of_each).await?;
             self.note(&swept);
             if !swept.has_more {
                 return Ok(());
@@ -85,10 +88,10 @@ impl Sweeper {
 
     /// A lease that has ended is a crash, unless its worker may not have been able to renew it: after trouble with the store
     /// each worker has the time for one renewal.
-    async fn sweep(&self, names: &[HandlerName]) -> Result<Swept, StoreError> {
+    async fn sweep(&self, names: &[HandlerName], limit: u32) -> Result<Swept, StoreError> {
         let renewed = self.flight.renew_before_leases_are_judged().await;
         let judges_leases = renewed.is_ok() && self.trouble.is_over();
-        let sweep = Sweep { handlers: names, limit: BATCH, crash_limit: self.config.crash_limit, judges_leases };
+        let sweep = Sweep { handlers: names, limit, crash_limit: self.config.crash_limit, judges_leases };
         self.trouble.noting(self.store.sweep(&sweep)).await
     }
 
@@ -98,6 +101,8 @@ impl Sweeper {
         }
         for job in &swept.buried {
             self.of(&job.handler, |metrics| metrics.count_dead(FailureKind::Crash));
+            // Jobs may have waited behind it.
+            self.workers.iter().filter(|worker| worker.name == job.handler).for_each(|worker| worker.look_again());
             tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
         }
     }

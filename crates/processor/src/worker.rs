@@ -24,6 +24,7 @@ use crate::flight::Flight;
 use crate::handler::AnyHandler;
 use crate::metrics::HandlerMetrics;
 use crate::settle::Ended;
+use crate::suspects::Suspects;
 use crate::trouble::Trouble;
 use crate::writes::Writer;
 use crate::{Config, Handled, HandlerConfig};
@@ -84,6 +85,10 @@ pub(crate) struct Worker {
     claim_size: AtomicUsize,
     is_paused: AtomicBool,
     pause_changed: Notify,
+    /// Its jobs that are dead if they crash once more.
+    pub(crate) suspects: Suspects,
+    /// Whether the sweeper should start over with its jobs.
+    look_again: AtomicBool,
 }
 
 /// What a run has while it runs.
@@ -140,7 +145,18 @@ impl Worker {
             claim_size,
             is_paused: AtomicBool::new(is_paused),
             pause_changed: Notify::new(),
+            suspects: Suspects::default(),
+            look_again: AtomicBool::new(false),
         })
+    }
+
+    /// Asks the sweeper to start over with this handler's jobs: one that it has passed may be ready now.
+    pub(crate) fn look_again(&self) {
+        self.look_again.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_to_be_looked_at_again(&self) -> bool {
+        self.look_again.swap(false, Relaxed)
     }
 
     pub(crate) fn is_paused(&self) -> bool {

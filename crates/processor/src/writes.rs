@@ -118,11 +118,28 @@ mod tests {
         assert_eq!(kit.rows("SELECT text FROM notes ORDER BY text").await, [["one"], ["other"]]);
     }
 
+    const ENDLESS: &str = "INSERT INTO notes (text) \
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT $1 FROM n WHERE i < 0";
+
+    /// SQLite undoes the transaction with it. What is written afterwards would be there without the marker, and twice.
+    #[tokio::test]
+    async fn after_a_statement_that_was_given_up_an_effect_writes_nothing_more() {
+        let kit = Kit::new(&Notes).await;
+        let [run] = runs(&kit).await;
+        let done = run.once("note", async |tx| {
+            let slow = tx.execute(ENDLESS, values!["slow"]);
+            assert!(tokio::time::timeout(std::time::Duration::from_millis(100), slow).await.is_err(), "it has no end");
+            tx.execute(INSERT, values!["instead"]).await
+        });
+        done.await.expect_err("the transaction is undone");
+        assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 0);
+        run.once("note", async |tx| tx.execute(INSERT, values!["again"]).await).await.expect("the store goes on");
+        assert_eq!(kit.rows("SELECT text FROM notes").await, [["again"]]);
+    }
+
     /// It would keep everything else from being written.
     #[tokio::test]
     async fn a_statement_that_takes_too_long_is_ended_and_fails_alone() {
-        const ENDLESS: &str = "INSERT INTO notes (text) \
-             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT $1 FROM n WHERE i < 0";
         let kit = Kit::new(&Notes).await;
         let [one, bad] = runs(&kit).await;
         let (one, bad) =

@@ -101,6 +101,9 @@ pub struct EffectTransaction {
     /// Postgres answers the commit of a transaction in which a statement failed with a rollback, and sqlx does not tell.
     /// So this ends with the first statement that we do not know to have succeeded; writing the marker then fails, too.
     is_marked: bool,
+    /// A statement was given up or ended by force. SQLite may have undone everything before it, and would commit every further
+    /// statement by itself, without the marker.
+    is_undone: bool,
 }
 
 #[derive(Debug)]
@@ -151,11 +154,11 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 
 impl EffectTransaction {
     pub(crate) fn on_postgres(transaction: OpenTransaction, is_marked: bool) -> Self {
-        Self { database: Database::Postgres(transaction), is_marked }
+        Self { database: Database::Postgres(transaction), is_marked, is_undone: false }
     }
 
     pub(crate) fn on_sqlite(transaction: Writing, broken: Arc<OnceLock<String>>, is_marked: bool) -> Self {
-        Self { database: Database::Sqlite(transaction, broken), is_marked }
+        Self { database: Database::Sqlite(transaction, broken), is_marked, is_undone: false }
     }
 
     /// The connection, if this is Postgres.
@@ -172,8 +175,8 @@ impl EffectTransaction {
     /// The connection, if this is SQLite.
     pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
         match &mut self.database {
-            Database::Sqlite(transaction, _) => Some(transaction),
-            Database::Postgres(_) => None,
+            Database::Sqlite(transaction, _) if !self.is_undone => Some(transaction),
+            Database::Sqlite(..) | Database::Postgres(_) => None,
         }
     }
 
@@ -187,8 +190,10 @@ impl EffectTransaction {
             }
             Database::Sqlite(transaction, _) => {
                 let (connection, limited) = transaction.for_handler();
+                refuse_if(mem::replace(&mut self.is_undone, true))?;
                 let done = on_sqlite(statement, values).execute(connection).await;
                 limited.end();
+                self.is_undone = done.as_ref().is_err_and(ends_the_transaction);
                 done?.rows_affected()
             }
         };
@@ -206,8 +211,10 @@ impl EffectTransaction {
             }
             Database::Sqlite(transaction, _) => {
                 let (connection, limited) = transaction.for_handler();
+                refuse_if(mem::replace(&mut self.is_undone, true))?;
                 let row = on_sqlite(statement, values).fetch_optional(connection).await;
                 limited.end();
+                self.is_undone = row.as_ref().is_err_and(ends_the_transaction);
                 row?.map(|row| sqlite_value(&row)).transpose()?
             }
         };
@@ -229,6 +236,7 @@ impl EffectTransaction {
                 postgres::effects::is_newest(transaction.connection(), handler, object, occurred_at).await?
             }
             Database::Sqlite(transaction, _) => {
+                refuse_if(self.is_undone)?;
                 sqlite::effects::is_newest(transaction, handler, object, occurred_at).await?
             }
         };
@@ -248,11 +256,27 @@ impl EffectTransaction {
     }
 
     async fn end(self, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
+        if self.is_undone {
+            return Err(StoreError::Rejected(UNDONE.into()).into());
+        }
         match self.database {
             Database::Postgres(transaction) => postgres::effects::commit(transaction, mark).await,
             Database::Sqlite(transaction, broken) => sqlite::effects::commit(transaction, &broken, mark).await,
         }
     }
+}
+
+const UNDONE: &str = "a statement of the effect was given up or ended by force, so that nothing of the effect is there";
+
+fn refuse_if(is_undone: bool) -> Result<(), sqlx::Error> {
+    if is_undone { Err(sqlx::Error::InvalidArgument(UNDONE.into())) } else { Ok(()) }
+}
+
+/// Whether SQLite undoes the whole transaction with such an error: NOMEM, INTERRUPT, IOERR, FULL, and whatever is not an error
+/// of the database.
+fn ends_the_transaction(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_none_or(|code| code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 7 | 9 | 10 | 13)))
 }
 
 /// What a marker says once it was written for an [`EffectWrite`].

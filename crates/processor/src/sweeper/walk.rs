@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{DueJob, DueJobs, DuePlace, JobId, StoreError};
+use hookfast_store::{DueJob, DueJobs, DuePlace, StoreError};
 use hookfast_webhook::HandlerName;
 use tokio::time::Instant;
 
@@ -69,6 +69,9 @@ impl Walk {
 
     /// Starts over if it is time to. Otherwise it goes on from where it is: new jobs stand behind that place.
     pub(super) async fn begin_round(&mut self, queue: &dyn Queue) {
+        if self.worker.is_to_be_looked_at_again() {
+            return self.start_over();
+        }
         let Some(rested) = self.ended_at.map(|ended_at| ended_at.elapsed()) else { return };
         if rested >= self.long_rest
             || rested >= self.rest && queue.waiting(self.name()).await.is_some_and(|waiting| waiting == 0)
@@ -110,7 +113,7 @@ impl Walk {
         let (suspects, ready): (Vec<_>, Vec<_>) =
             due.iter().filter(|job| job.is_ready).partition(|job| job.crashes >= self.suspect_from);
         for job in suspects {
-            sweeper.suspects.add(JobId { event: job.place.event, handler: self.name().clone() });
+            self.worker.suspects.add(job.place.event);
         }
         if ready.is_empty() {
             return true;
@@ -239,7 +242,6 @@ mod tests {
                 config: config.clone(),
                 flight: Arc::clone(&shared.flight),
                 trouble: Arc::clone(&shared.trouble),
-                suspects: Arc::default(),
                 dispatched: Counter::noop(),
                 failed: Counter::noop(),
             };
@@ -413,7 +415,6 @@ mod tests {
                      WHERE event_id IN (SELECT event_id FROM jobs ORDER BY event_id LIMIT 1)";
         field.kit.rows(crash).await;
         assert_eq!(field.round().await, events[1..], "it is dead if it crashes once more");
-        let suspect = field.sweeper.suspects.next().await;
-        assert_eq!((suspect.event, &suspect.handler), (events[0], field.walk.name()));
+        assert_eq!(field.walk.worker.suspects.next().await, events[0]);
     }
 }
