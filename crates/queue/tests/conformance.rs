@@ -691,6 +691,21 @@ async fn a_stream_with_other_settings_is_changed_if_that_is_possible(place: Plac
     assert_eq!(queue.dispatch(&hints(9)).await.queued, 7);
 }
 
+/// At run time: at the start the mistake is refused as a whole.
+async fn a_stream_that_is_refused_stops_no_other_handler(place: Place) {
+    let queue = place.open().await;
+    let theirs =
+        stream::Config { name: "hookfast-hints-mail".into(), subjects: vec!["theirs".into()], ..Default::default() };
+    place.jetstream().await.create_stream(theirs).await.unwrap();
+    let mail = HandlerName::new("mail").unwrap();
+    queue.serve(&[ledger(), mail.clone()]).await;
+    let sent = hints(20);
+    let refused = Hint { handler: mail, ..hint(Priority::Normal) };
+    assert_eq!(queue.dispatch(&[refused]).await.not_queued, 1);
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&finish(&queue, 20).await), set(&sent));
+}
+
 async fn a_stream_of_somebody_else_is_left_alone(place: Place) {
     let theirs = stream::Config { name: LEDGERS_STREAM.into(), subjects: vec!["a".into()], ..Default::default() };
     place.jetstream().await.create_stream(theirs).await.unwrap();
@@ -813,6 +828,7 @@ on_servers! {
     what_is_removed_while_running_is_made_again
     a_stream_with_other_settings_is_changed_if_that_is_possible
     a_stream_of_somebody_else_is_left_alone
+    a_stream_that_is_refused_stops_no_other_handler
     streams_that_only_look_like_ours_are_left_alone
     streams_of_handlers_that_are_not_served_are_removed
     a_stream_that_another_process_removed_is_made_again

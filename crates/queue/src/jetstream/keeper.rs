@@ -35,6 +35,8 @@ pub(super) struct Keeper {
     /// When the streams we know were made: another time means another stream.
     pub(super) streams_created: HashMap<String, OffsetDateTime>,
     pub(super) consumers_created: HashMap<String, OffsetDateTime>,
+    /// Why the server refuses the stream of a handler, if it does.
+    pub(super) refused: Option<QueueError>,
     /// The handlers for which the streams of all others were removed.
     pub(super) tidied_for: Option<BTreeSet<HandlerName>>,
 }
@@ -44,13 +46,13 @@ impl Keeper {
     pub(super) async fn begin(&mut self) -> Result<(), QueueError> {
         let kept = timeout(REQUEST_PATIENCE, self.keep()).await;
         match kept.unwrap_or_else(|_| Err(self.link.unreachable("it does not answer".into()))) {
-            Err(problem @ QueueError::OtherStream { .. }) => Err(problem),
             Err(problem) => {
                 tracing::warn!(%problem, "the queue cannot be used yet; jobs wait in the store");
                 self.link.look();
                 Ok(())
             }
-            Ok(()) => Ok(()),
+            // At the start that is a mistake which should be seen at once.
+            Ok(()) => self.refused.take().map_or(Ok(()), Err),
         }
     }
 
@@ -79,8 +81,17 @@ impl Keeper {
             self.tidied_for = Some(handlers.clone());
         }
         let mut repaired = false;
+        self.refused = None;
         for handler in &handlers {
-            self.keep_stream(handler).await?;
+            match self.keep_stream(handler).await {
+                // One handler's stream is no reason to keep hints from the others.
+                Err(problem @ QueueError::OtherStream { .. }) => {
+                    tracing::error!(%handler, %problem, "the jobs of this handler wait in the store");
+                    self.refused = Some(problem);
+                    continue;
+                }
+                kept => kept?,
+            }
             for priority in Priority::ALL {
                 repaired |= self.keep_consumer(priority, handler).await?;
             }

@@ -98,6 +98,7 @@ impl JetStreamQueue {
             emptied: Arc::clone(&emptied),
             streams_created: HashMap::new(),
             consumers_created: HashMap::new(),
+            refused: None,
             tidied_for: None,
         };
         keeper.begin().await?;

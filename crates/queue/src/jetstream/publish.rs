@@ -39,6 +39,7 @@ pub(super) type LastSequences = Arc<Mutex<HashMap<String, u64>>>;
 /// Why a message was not taken.
 enum Untaken {
     WaitingAlready,
+    /// The handler's stream is full, or not there.
     Full,
     Refused(String),
 }
@@ -140,8 +141,10 @@ impl Publisher {
                 _ => Untaken::Refused(text),
             };
         }
+        // The keeper makes it anew. Until then it takes nothing, which is no reason to keep hints from other handlers.
         if error.kind() == PublishErrorKind::StreamNotFound {
             self.link.look();
+            return Untaken::Full;
         }
         Untaken::Refused(said.map_or_else(|| error.to_string(), ToString::to_string))
     }
