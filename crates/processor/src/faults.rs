@@ -18,7 +18,6 @@ pub(crate) enum Point {
 pub(crate) enum Protection {
     Marker,
     Sweeper,
-    Repair,
     CrashLimit,
 }
 

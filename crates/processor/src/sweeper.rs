@@ -53,11 +53,7 @@ impl Sweeper {
         loop {
             tokio::select! {
                 _ = timer.tick() => {}
-                () = self.queue.emptied() => {
-                    if !faults::is_off(Protection::Repair) {
-                        walks.iter_mut().for_each(Walk::start_over);
-                    }
-                }
+                () = self.queue.emptied() => walks.iter_mut().for_each(Walk::start_over),
             }
             faults::panic_in(Task::Sweeper);
             if faults::is_off(Protection::Sweeper) {
