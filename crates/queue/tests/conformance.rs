@@ -172,7 +172,7 @@ async fn a_dispatched_hint_is_pulled_as_it_was(place: Place) {
     assert_eq!(queue.is_shared(), place.nats.is_some());
     for priority in Priority::ALL {
         let sent = hint(priority);
-        assert_eq!(queue.dispatch(std::slice::from_ref(&sent)).await, queued(1));
+        assert_eq!(queue.dispatch(slice::from_ref(&sent)).await, queued(1));
         assert_eq!(finish(&queue, 1).await, [sent]);
     }
     assert_eq!(queue.check().await, Ok(()));
@@ -187,7 +187,7 @@ async fn a_pull_waits_until_there_is_something(place: Place) {
     });
     assert!(timeout(Duration::from_millis(200), queue.pull(&ledger(), 1)).await.is_err(), "there is nothing yet");
     let sent = hint(Priority::Low);
-    queue.dispatch(std::slice::from_ref(&sent)).await;
+    queue.dispatch(slice::from_ref(&sent)).await;
     assert_eq!(soon("the pull ends", waiting).await.unwrap(), [sent]);
 }
 
@@ -283,7 +283,7 @@ async fn what_is_not_urgent_gets_its_turn(place: Place) {
 async fn what_is_not_acknowledged_comes_again(place: Place) {
     let queue = place.open_with(|config| config.ack_wait = Duration::from_secs(1)).await;
     let sent = hint(Priority::Normal);
-    queue.dispatch(std::slice::from_ref(&sent)).await;
+    queue.dispatch(slice::from_ref(&sent)).await;
     for _ in 0..2 {
         let deliveries = pull(&queue, 5).await;
         assert_eq!(deliveries.iter().map(|delivery| &delivery.hint).collect::<Vec<_>>(), [&sent]);
@@ -555,7 +555,7 @@ async fn a_server_that_comes_back_empty_is_set_up_again_and_said(mut place: Plac
     dispatch_all(&queue, &sent).await;
     assert_eq!(set(&finish(&queue, 10).await), set(&sent));
     let mail = hints_for_mail(1).remove(0);
-    dispatch_all(&queue, std::slice::from_ref(&mail)).await;
+    dispatch_all(&queue, slice::from_ref(&mail)).await;
     assert_eq!(soon("a pull that waited all the time", waiting).await.unwrap()[0].hint, mail);
 }
 
@@ -676,7 +676,7 @@ async fn what_is_removed_while_running_is_made_again(place: Place) {
     let server = place.jetstream().await;
     server.delete_consumer_from_stream("normal", LEDGERS_STREAM).await.unwrap();
     let sent = hint(Priority::Normal);
-    dispatch_all(&queue, std::slice::from_ref(&sent)).await;
+    dispatch_all(&queue, slice::from_ref(&sent)).await;
     assert_eq!(soon("the consumer is back", waiting).await.unwrap(), [sent]);
 
     server.delete_stream(LEDGERS_STREAM).await.unwrap();
@@ -725,7 +725,7 @@ async fn a_message_that_is_no_hint_is_put_aside(place: Place) {
     let server = place.jetstream().await;
     server.publish("hookfast.hints.ledger.normal.rubbish", "".into()).await.unwrap().await.unwrap();
     let sent = hint(Priority::Normal);
-    queue.dispatch(std::slice::from_ref(&sent)).await;
+    queue.dispatch(slice::from_ref(&sent)).await;
     assert_eq!(finish(&queue, 1).await, [sent]);
     let put_aside = async {
         while place.messages().await > 0 {
