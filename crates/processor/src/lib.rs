@@ -55,7 +55,7 @@ use faults::Protection;
 use flight::Flight;
 use metrics::{BacklogGauges, HandlerMetrics};
 use settle::Settler;
-use sweeper::Sweeper;
+use sweeper::{LookAgain, Sweeper};
 use trouble::Trouble;
 use worker::{BodyMemory, Shared, Worker};
 
@@ -131,6 +131,7 @@ pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config
         config: config.clone(),
         flight: Arc::clone(&running.flight),
         trouble: Arc::clone(&shared.trouble),
+        look_again: Arc::clone(&shared.look_again),
         dispatched: counter!("hookfast_sweeper_dispatched_total"),
         failed: counter!("hookfast_dispatch_failed_total"),
     };
@@ -192,6 +193,7 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
     // Each worker has the time for one renewal.
     let trouble = Arc::new(Trouble::new(config.lease / 2));
     let flight = Arc::new(Flight::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
+    let look_again = Arc::new(LookAgain::default());
     let (ended, to_settle) = mpsc::channel(1024);
     let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());
     let settler = Settler {
@@ -200,6 +202,7 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
         metrics: Arc::clone(&metrics),
         flight: Arc::clone(&flight),
         trouble: Arc::clone(&trouble),
+        look_again: Arc::clone(&look_again),
         must_end: must_end.clone(),
     };
     let settler = watched::spawn("settler", &must_end, settler.run(to_settle));
@@ -217,6 +220,7 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
         ended,
         jobs: jobs.clone(),
         handlers: handlers.clone(),
+        look_again,
         shutdown: shutdown.clone(),
         stuck: AtomicUsize::new(0),
         must_end: must_end.clone(),

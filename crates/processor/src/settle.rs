@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_queue::Queue;
+use hookfast_queue::{Hint, Queue};
 use hookfast_store::{JobId, LostRun, Settlement, Store, StoreError};
 use hookfast_webhook::HandlerName;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::faults::{self, Point, Task};
 use crate::flight::Flight;
 use crate::metrics::HandlerMetrics;
-use crate::sweeper::hint;
+use crate::sweeper::{LookAgain, hint};
 use crate::trouble::Trouble;
 
 /// How many outcomes share a statement.
@@ -37,6 +37,7 @@ pub(crate) struct Settler {
     /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.
     pub(crate) flight: Arc<Flight>,
     pub(crate) trouble: Arc<Trouble>,
+    pub(crate) look_again: Arc<LookAgain>,
     /// For a store that cannot be used any more.
     pub(crate) must_end: CancellationToken,
 }
@@ -79,8 +80,7 @@ impl Settler {
                     self.count(part, &settled.stale);
                     self.pardon(part, &settled.stale).await;
                     if !settled.next.is_empty() {
-                        let hints: Vec<_> = settled.next.into_iter().map(hint).collect();
-                        self.queue.dispatch(&hints).await;
+                        self.dispatch(settled.next.into_iter().map(hint).collect()).await;
                     }
                 }
                 // One of them cannot be written: find it.
@@ -104,6 +104,13 @@ impl Settler {
                     parts.push(part);
                 }
             }
+        }
+    }
+
+    /// The sweeper has passed by these jobs while they could not run yet. What the queue has no room for now, it finds.
+    async fn dispatch(&self, hints: Vec<Hint>) {
+        if self.queue.dispatch(&hints).await.not_queued > 0 {
+            hints.iter().for_each(|hint| self.look_again.at(&hint.handler));
         }
     }
 

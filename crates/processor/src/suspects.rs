@@ -79,7 +79,7 @@ pub(crate) async fn run(worker: Arc<Worker>, apart: Option<Arc<dyn RunApart>>, p
         }
         worker.suspects.done(event);
         // Jobs may have waited behind it, and it may have to run again.
-        worker.look_again();
+        worker.shared.look_again.at(&worker.name);
     }
 }
 

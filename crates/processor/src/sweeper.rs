@@ -7,8 +7,8 @@
 
 mod walk;
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hookfast_queue::{Hint, Queue};
 use hookfast_store::{Ready, Store, StoreError, Sweep, Swept};
@@ -30,6 +30,24 @@ const BATCH: u32 = 4096;
 /// How many parts of a handler's backlog are dispatched before other handlers' due jobs are looked for again.
 const PARTS: usize = 8;
 
+/// The handlers whose walk is to start over, because a job that it has passed may be ready now.
+#[derive(Default)]
+pub(crate) struct LookAgain(Mutex<HashSet<HandlerName>>);
+
+impl LookAgain {
+    pub(crate) fn at(&self, handler: &HandlerName) {
+        self.handlers().insert(handler.clone());
+    }
+
+    fn take(&self, handler: &HandlerName) -> bool {
+        self.handlers().remove(handler)
+    }
+
+    fn handlers(&self) -> MutexGuard<'_, HashSet<HandlerName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(crate) struct Sweeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) queue: Arc<dyn Queue>,
@@ -38,6 +56,7 @@ pub(crate) struct Sweeper {
     pub(crate) config: Config,
     pub(crate) flight: Arc<Flight>,
     pub(crate) trouble: Arc<Trouble>,
+    pub(crate) look_again: Arc<LookAgain>,
     pub(crate) dispatched: Counter,
     pub(crate) failed: Counter,
 }
@@ -98,7 +117,7 @@ impl Sweeper {
         for job in &swept.buried {
             self.of(&job.handler, |metrics| metrics.count_dead(FailureKind::Crash));
             // Jobs may have waited behind it.
-            self.workers.iter().filter(|worker| worker.name == job.handler).for_each(|worker| worker.look_again());
+            self.look_again.at(&job.handler);
             tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
         }
     }
@@ -106,7 +125,7 @@ impl Sweeper {
     /// Dispatches a part of each handler's backlog in turn, so that a long one holds up no other.
     async fn dispatch(&self, walks: &mut [Walk]) {
         for walk in walks.iter_mut() {
-            walk.begin_round(&*self.queue).await;
+            walk.begin_round(self).await;
         }
         for _ in 0..PARTS {
             let mut goes_on = false;

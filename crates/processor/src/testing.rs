@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use hookfast_store::sqlx::{self, Column as _, Connection as _, Row as _};
 use hookfast_store::{
-    Act, Audit, Claim, Claimed, Config, JobId, Migrate, NewJob, Outcome, Routed, Settlement, Step, Store, open,
+    Act, Audit, Claim, Claimed, Config, JobId, Migrate, NewJob, Outcome, Routed, Settlement, Step, Store, Token, open,
 };
 use hookfast_webhook::signature::prove_token;
 use hookfast_webhook::{
@@ -188,6 +188,7 @@ impl Kit {
             handler: &job.handler,
             events: &[job.event],
             worker: "test",
+            token: Token::new(),
             lease: std::time::Duration::from_secs(60),
             ordering: None,
             crashes_below: None,

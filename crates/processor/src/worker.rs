@@ -25,6 +25,7 @@ use crate::handler::AnyHandler;
 use crate::metrics::HandlerMetrics;
 use crate::settle::Ended;
 use crate::suspects::Suspects;
+use crate::sweeper::LookAgain;
 use crate::trouble::Trouble;
 use crate::writes::Writer;
 use crate::{Config, Handled, HandlerConfig};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) jobs: TaskTracker,
     /// Where handlers run, away from everything else: one that does not yield must not stop renewing and receiving.
     pub(crate) handlers: Handle,
+    /// What the sweeper is to look at again.
+    pub(crate) look_again: Arc<LookAgain>,
     /// No new runs.
     pub(crate) shutdown: CancellationToken,
     /// Threads that are lost to handlers that do not yield.
@@ -87,8 +90,6 @@ pub(crate) struct Worker {
     pause_changed: Notify,
     /// Its jobs that are dead if they crash once more.
     pub(crate) suspects: Suspects,
-    /// Whether the sweeper should start over with its jobs.
-    look_again: AtomicBool,
 }
 
 /// What a run has while it runs.
@@ -146,17 +147,7 @@ impl Worker {
             is_paused: AtomicBool::new(is_paused),
             pause_changed: Notify::new(),
             suspects: Suspects::default(),
-            look_again: AtomicBool::new(false),
         })
-    }
-
-    /// Asks the sweeper to start over with this handler's jobs: one that it has passed may be ready now.
-    pub(crate) fn look_again(&self) {
-        self.look_again.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_to_be_looked_at_again(&self) -> bool {
-        self.look_again.swap(false, Relaxed)
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -239,11 +230,7 @@ impl Worker {
         mut places: OwnedSemaphorePermit,
     ) -> Result<(), StoreError> {
         let events: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.event).collect();
-        let claim = self.claim_of(&events);
-        let claimed = self.shared.store.claim(&claim).await.inspect_err(|error| {
-            tracing::warn!(%error, handler = %self.name, "jobs could not be claimed; trying again");
-        })?;
-        faults::pass(Point::AfterClaim);
+        let claimed = self.claim_from_store(&self.claim_of(&events)).await?;
         let mut deliveries: HashMap<EventId, Delivery> =
             deliveries.into_iter().map(|delivery| (delivery.hint.event, delivery)).collect();
         for job in claimed {
@@ -258,8 +245,21 @@ impl Worker {
         Ok(())
     }
 
+    /// A claim that failed may have been done all the same, if only its answer was lost. So its jobs are handed back.
+    async fn claim_from_store(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
+        let claimed = self.shared.store.claim(claim).await;
+        if let Err(error) = &claimed {
+            tracing::warn!(%error, handler = %self.name, "jobs could not be claimed; trying again");
+            let job = |&event: &EventId| (JobId { event, handler: self.name.clone() }, claim.token);
+            self.hand_back_to_store(&claim.events.iter().map(job).collect::<Vec<_>>()).await;
+        }
+        faults::pass(Point::AfterClaim);
+        claimed
+    }
+
     fn claim_of<'a>(&'a self, events: &'a [EventId]) -> Claim<'a> {
         Claim {
+            token: Token::new(),
             handler: &self.name,
             events,
             worker: &self.shared.name,
@@ -289,8 +289,7 @@ impl Worker {
     pub(crate) async fn run_one(self: &Arc<Self>, event: EventId) -> Result<(), StoreError> {
         let claim = Claim { crashes_below: None, ..self.claim_of(slice::from_ref(&event)) };
         // Another process may have been faster.
-        let Some(claimed) = self.shared.store.claim(&claim).await?.pop() else { return Ok(()) };
-        faults::pass(Point::AfterClaim);
+        let Some(claimed) = self.claim_from_store(&claim).await?.pop() else { return Ok(()) };
         let (job, token) = (claimed.job.clone(), claimed.token);
         let lost = self.shared.flight.take_off(&claimed, None);
         let Some(turn) = self.turn(&claimed).await else {
@@ -457,13 +456,21 @@ impl Worker {
 
     /// Gives back a job that was not begun; another worker can have it at once.
     async fn hand_back(&self, job: JobId, token: Token) {
-        let delivery = self.shared.flight.land(&job, token);
-        if let Err(error) = self.shared.store.hand_back(&[(job, token)]).await {
-            tracing::warn!(%error, "a job could not be handed back; it is run when its lease has ended");
-        }
+        self.hand_back_to_store(&[(job.clone(), token)]).await;
         // The sweeper sends a new one.
-        if let Some(delivery) = delivery.and_then(Arc::into_inner) {
+        if let Some(delivery) = self.shared.flight.land(&job, token).and_then(Arc::into_inner) {
             delivery.acknowledge().await;
+        }
+    }
+
+    /// Hands jobs back, for as long as it takes.
+    async fn hand_back_to_store(&self, jobs: &[(JobId, Token)]) {
+        while let Err(error) = self.shared.store.hand_back(jobs).await {
+            tracing::warn!(%error, handler = %self.name, jobs = jobs.len(), "jobs could not be handed back");
+            if !matches!(error, StoreError::Unavailable(_)) {
+                return;
+            }
+            sleep(PAUSE).await;
         }
     }
 

@@ -43,6 +43,9 @@ pub struct Claim<'a> {
     pub events: &'a [EventId],
     /// Who asks.
     pub worker: &'a str,
+    /// What will prove that the jobs are the worker's. The worker makes it, so that it knows what to hand back if the
+    /// store's answer is lost.
+    pub token: Token,
     /// How long the jobs are the worker's, unless it renews.
     pub lease: Duration,
     /// For a handler that keeps an order: what a dead letter means for the jobs behind it.

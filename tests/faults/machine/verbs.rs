@@ -45,6 +45,7 @@ impl Sequence<'_> {
             handler: &self.handlers[handler],
             events: &ids,
             worker: &worker(number),
+            token: Token::new(),
             lease: lease.length(),
             ordering,
             crashes_below,

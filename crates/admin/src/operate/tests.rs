@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    Claim, Config, EffectKey, EffectKind, Filter, Found, JobId, Migrate, NewJob, Resolution, Routed, Settlement, Which,
-    open,
+    Claim, Config, EffectKey, EffectKind, Filter, Found, JobId, Migrate, NewJob, Resolution, Routed, Settlement, Token,
+    Which, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -81,6 +81,7 @@ impl World {
             handler: &name(handler),
             events,
             worker: "test",
+            token: Token::new(),
             lease: Duration::from_secs(60),
             ordering: None,
             crashes_below: None,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_queue::{Hint, Queue};
+use hookfast_queue::Hint;
 use hookfast_store::{DueJob, DueJobs, DuePlace, StoreError};
 use hookfast_webhook::HandlerName;
 use tokio::time::Instant;
@@ -68,13 +68,13 @@ impl Walk {
     }
 
     /// Starts over if it is time to. Otherwise it goes on from where it is: new jobs stand behind that place.
-    pub(super) async fn begin_round(&mut self, queue: &dyn Queue) {
-        if self.worker.is_to_be_looked_at_again() {
+    pub(super) async fn begin_round(&mut self, sweeper: &Sweeper) {
+        if sweeper.look_again.take(self.name()) {
             return self.start_over();
         }
         let Some(rested) = self.ended_at.map(|ended_at| ended_at.elapsed()) else { return };
         if rested >= self.long_rest
-            || rested >= self.rest && queue.waiting(self.name()).await.is_some_and(|waiting| waiting == 0)
+            || rested >= self.rest && sweeper.queue.waiting(self.name()).await.is_some_and(|waiting| waiting == 0)
         {
             self.start_over();
         }
@@ -150,7 +150,7 @@ mod tests {
     use std::sync::Mutex;
 
     use async_trait::async_trait;
-    use hookfast_queue::{Delivery, Dispatched, MemoryQueue, QueueError};
+    use hookfast_queue::{Delivery, Dispatched, MemoryQueue, Queue, QueueError};
     use hookfast_webhook::EventId;
     use metrics::Counter;
 
@@ -242,6 +242,7 @@ mod tests {
                 config: config.clone(),
                 flight: Arc::clone(&shared.flight),
                 trouble: Arc::clone(&shared.trouble),
+                look_again: Arc::clone(&shared.look_again),
                 dispatched: Counter::noop(),
                 failed: Counter::noop(),
             };
@@ -267,7 +268,7 @@ mod tests {
 
         /// A round of the sweeper. Gives what was dispatched.
         async fn round(&mut self) -> Vec<EventId> {
-            self.walk.begin_round(&*self.sweeper.queue).await;
+            self.walk.begin_round(&self.sweeper).await;
             while self.walk.step(&self.sweeper).await.expect("the store answers") {}
             self.queue.dispatched()
         }

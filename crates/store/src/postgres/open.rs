@@ -25,8 +25,9 @@ const LEASE_CONNECTIONS: u32 = 2;
 /// Connections for bodies of middle size, and as many for large ones and for counting.
 const BODY_CONNECTIONS: u32 = 2;
 
-/// Connections for everything that is not recording.
-const OTHER_CONNECTIONS: u32 = 2;
+/// Connections for everything beside batches: one for a request that is larger than a batch, the others for operators and
+/// readiness.
+const OTHER_CONNECTIONS: u32 = 3;
 
 /// How long a run waits for another's body to arrive before its own is asked for.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);

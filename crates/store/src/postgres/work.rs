@@ -68,12 +68,11 @@ const CLAIM_IN_ORDER: &str = claim!(
 const TAKE_TURNS: &str = "SELECT pg_advisory_xact_lock(hashtextextended('hookfast claim ' || $1, 0))";
 
 pub(super) async fn claim(connection: &mut PgConnection, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
-    let token = Token::new();
     let statement = if claim.ordering.is_some() { CLAIM_IN_ORDER } else { CLAIM };
     let mut query = sqlx::query(statement)
         .bind(claim.events.iter().map(|event| event.0).collect::<Vec<_>>())
         .bind(claim.handler.as_str())
-        .bind(token.0)
+        .bind(claim.token.0)
         .bind(claim.worker)
         .bind(claim.lease.as_secs_f64())
         .bind(claim.crashes_below.map_or(i32::MAX, |crashes| i32::try_from(crashes).unwrap_or(i32::MAX)))
@@ -89,13 +88,13 @@ pub(super) async fn claim(connection: &mut PgConnection, claim: &Claim<'_>) -> R
             rows
         }
     };
-    rows.iter().map(|row| claimed(row, claim, token)).collect()
+    rows.iter().map(|row| claimed(row, claim)).collect()
 }
 
-fn claimed(row: &PgRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, Error> {
+fn claimed(row: &PgRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
     Ok(Claimed {
         job: JobId { event: EventId(row.try_get("event_id")?), handler: claim.handler.clone() },
-        token,
+        token: claim.token,
         attempt: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
         interruptions: row.try_get::<i32, _>("interruptions")?.unsigned_abs(),

@@ -70,12 +70,11 @@ pub(super) const CLAIM_IN_ORDER: &str = claim!(
 );
 
 pub(super) async fn claim(writer: &mut SqliteConnection, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
-    let token = Token::new();
     let statements = if claim.ordering.is_some() { CLAIM_IN_ORDER } else { CLAIM };
     let rows = sqlx::query(statements)
         .bind(claim.handler.as_str())
         .bind(id_list(claim.events))
-        .bind(token.0)
+        .bind(claim.token.0)
         .bind(claim.worker)
         .bind(now())
         .bind(after(claim.lease))
@@ -84,13 +83,13 @@ pub(super) async fn claim(writer: &mut SqliteConnection, claim: &Claim<'_>) -> R
         .bind(claim.ordering == Some(DeadLetters::Block))
         .fetch_all(writer)
         .await?;
-    rows.iter().map(|row| claimed(row, claim, token)).collect()
+    rows.iter().map(|row| claimed(row, claim)).collect()
 }
 
-fn claimed(row: &SqliteRow, claim: &Claim<'_>, token: Token) -> Result<Claimed, Error> {
+fn claimed(row: &SqliteRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
     Ok(Claimed {
         job: JobId { event: EventId(row.try_get("event_id")?), handler: claim.handler.clone() },
-        token,
+        token: claim.token,
         attempt: row.try_get("attempts")?,
         crashes: row.try_get("crashes")?,
         interruptions: row.try_get("interruptions")?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hookfast_store::{
     Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob,
-    OpenError, Outcome, Routed, Settlement, Store, Sweep, Swept, open,
+    OpenError, Outcome, Routed, Settlement, Store, Sweep, Swept, Token, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -197,7 +197,7 @@ pub(crate) async fn record_keyed(store: &Arc<dyn Store>, keys: &[Option<&str>]) 
 
 /// What the tests' claims have in common: the ledger's, for a minute, without an order.
 pub(crate) fn wish<'a>(handler: &'a HandlerName, events: &'a [EventId]) -> Claim<'a> {
-    Claim { handler, events, worker: "w1", lease: LEASE, ordering: None, crashes_below: None }
+    Claim { handler, events, worker: "w1", token: Token::new(), lease: LEASE, ordering: None, crashes_below: None }
 }
 
 pub(crate) fn events_of(jobs: &[JobId]) -> Vec<EventId> {
