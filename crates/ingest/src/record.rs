@@ -3,6 +3,8 @@
 //! A commit costs an fsync, so one commit for each request cannot be fast. There is no artificial delay: an idle gateway
 //! commits at once, a busy one in larger batches.
 //!
+//! A request that is larger than a batch takes long to write, so it has a lane of its own, past which the others go.
+//!
 //! A request hands its events over and waits. From then on the commit does not depend on the request: a caller who hangs
 //! up, or a deadline that passes, stops nothing half-way.
 
@@ -47,6 +49,15 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// The way into the next commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
+    limits: BatchLimits,
+    lane: Lane,
+    /// For requests with more bytes than a batch.
+    large: Lane,
+}
+
+/// Requests that wait, and those who commit them.
+#[derive(Debug, Clone)]
+struct Lane {
     queue: mpsc::Sender<Submission>,
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
@@ -77,9 +88,43 @@ struct Submission {
 struct NotRecorded;
 
 impl Recorder {
-    /// Starts as many committers as the store can use. They end when the last `Recorder` is gone and the queue is empty.
+    /// Starts as many committers as the store can use, and one for large requests. They end when the last `Recorder` is gone
+    /// and the queues are empty.
     pub(crate) fn start(
         committing: &Committing<'_>,
+        queue_requests: usize,
+        tasks: &TaskTracker,
+        runtime: &Handle,
+    ) -> Self {
+        let lane = |committers| Lane::start(committing, committers, queue_requests, tasks, runtime);
+        Self { limits: committing.limits, lane: lane(committing.store.parallel_records()), large: lane(1) }
+    }
+
+    /// Records the events of one request. `Ok` means that they are durable.
+    pub(crate) async fn record(
+        &self,
+        events: Vec<Routed>,
+        memory: MemoryShare,
+        deadline: Instant,
+    ) -> Result<Vec<Recorded>, Rejection> {
+        let (reply, answer) = oneshot::channel();
+        let submission = Submission { events, deadline, reply, _memory: memory };
+        let is_large = submission.size_bytes() > self.limits.bytes;
+        let lane = if is_large { &self.large } else { &self.lane };
+        lane.join(submission)?;
+        match timeout_at(deadline, answer).await {
+            Err(_) => Err(Rejection::Late),
+            Ok(Ok(Ok(recorded))) => Ok(recorded),
+            // The second is a committer that died: then the outcome is unknown.
+            Ok(Ok(Err(NotRecorded)) | Err(_)) => Err(Rejection::NotRecorded),
+        }
+    }
+}
+
+impl Lane {
+    fn start(
+        committing: &Committing<'_>,
+        committers: usize,
         queue_requests: usize,
         tasks: &TaskTracker,
         runtime: &Handle,
@@ -88,7 +133,7 @@ impl Recorder {
         let (queue, waiting) = mpsc::channel(queue_requests);
         let waiting = Arc::new(Mutex::new(waiting));
         let under_way = Arc::new(UnderWay::default());
-        for _ in 0..store.parallel_records() {
+        for _ in 0..committers {
             let committer = Committer {
                 store: Arc::clone(store),
                 spooling: spooling.cloned(),
@@ -105,15 +150,8 @@ impl Recorder {
         Self { queue, under_way, limits }
     }
 
-    /// Records the events of one request. `Ok` means that they are durable.
-    pub(crate) async fn record(
-        &self,
-        events: Vec<Routed>,
-        memory: MemoryShare,
-        deadline: Instant,
-    ) -> Result<Vec<Recorded>, Rejection> {
-        let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Submission { events, deadline, reply, _memory: memory }).map_err(|error| match error {
+    fn join(&self, submission: Submission) -> Result<(), Rejection> {
+        self.queue.try_send(submission).map_err(|error| match error {
             TrySendError::Full(_) => Rejection::Overloaded,
             TrySendError::Closed(_) => Rejection::NotRecorded,
         })?;
@@ -121,12 +159,7 @@ impl Recorder {
         if self.limits.are_worth_a_commit(self.queue.max_capacity() - self.queue.capacity() + 1) {
             self.under_way.news.notify_one();
         }
-        match timeout_at(deadline, answer).await {
-            Err(_) => Err(Rejection::Late),
-            Ok(Ok(Ok(recorded))) => Ok(recorded),
-            // The second is a committer that died: then nobody knows.
-            Ok(Ok(Err(NotRecorded)) | Err(_)) => Err(Rejection::NotRecorded),
-        }
+        Ok(())
     }
 }
 

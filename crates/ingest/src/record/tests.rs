@@ -147,6 +147,22 @@ async fn a_batch_ends_at_its_limits() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_larger_than_a_batch_holds_up_no_other() {
+    let rig = rig(FakeStore::new(0), 10, BatchLimits { events: 100, bytes: 100 });
+    let large = format!("evt_{}", "x".repeat(100));
+    let mut waiting = submit(&rig, &["evt_1"]).await;
+    waiting.extend(submit(&rig, &[&large, "evt_2"]).await);
+    assert_eq!(rig.store.begun.load(Ordering::Relaxed), 2, "the large one is under way beside the first");
+    rig.store.permission.add_permits(10);
+    for request in waiting {
+        assert!(request.await.expect("no panic").is_ok());
+    }
+    let mut batches = rig.store.batches();
+    batches.sort();
+    assert_eq!(batches, [vec!["evt_1"], vec!["evt_2"], vec![&large]]);
+}
+
+#[tokio::test]
 async fn one_bad_row_refuses_one_request() {
     let rig = rig(FakeStore::new(0), 10, LIMITS);
     let ids = ["evt_0", "evt_1", "evt_2", "evt_bad", "evt_4", "evt_5", "evt_6"];
