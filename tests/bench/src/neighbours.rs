@@ -38,6 +38,7 @@ const RECEIVING_SECONDS: u64 = 3;
 
 const WAITING: u64 = 1_000_000;
 const DEAD_LETTERS: u64 = 100_000;
+const LARGE_BODIES: u64 = 200;
 
 /// What was found out.
 #[derive(Debug, Serialize)]
@@ -68,6 +69,7 @@ pub(crate) enum Trouble {
     Slow,
     Poisoned,
     LargeBodies,
+    ReceivingLargeBodies,
     Suspects,
     Waiting,
     DeadLetters,
@@ -75,19 +77,19 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// Alone three times, so that the yardstick is not a moment's luck.
-    const ALL: [Self; 11] = [
+    /// Alone at both ends, so that the yardstick is not a moment's luck.
+    const ROUND: [Self; 11] = [
         Self::None,
         Self::Paused,
         Self::Slow,
         Self::Poisoned,
         Self::LargeBodies,
-        Self::None,
+        Self::ReceivingLargeBodies,
         Self::Suspects,
         Self::DeadLetters,
         Self::Removed,
-        Self::None,
         Self::Waiting,
+        Self::None,
     ];
 
     fn name(self) -> &'static str {
@@ -96,7 +98,8 @@ impl Trouble {
             Self::Paused => "paused, with a backlog beyond its room in the queue",
             Self::Slow => "slow, with a backlog beyond its room in the queue",
             Self::Poisoned => "statements that take too long; on SQLite panics",
-            Self::LargeBodies => "bodies of 9.5 MB",
+            Self::LargeBodies => "works off bodies of 9.5 MB",
+            Self::ReceivingLargeBodies => "gets bodies of 9.5 MB",
             Self::Suspects => "jobs that are dead if they crash once more",
             Self::Waiting => "a million jobs that wait",
             Self::DeadLetters => "100,000 dead letters of the key it keeps in order",
@@ -116,11 +119,11 @@ impl Trouble {
     /// What its events say.
     fn act(self, setup: Kind) -> &'static str {
         match self {
-            Self::Slow | Self::Waiting | Self::Removed => r#"{"sleep_ms":1000}"#,
+            Self::Slow | Self::LargeBodies | Self::Waiting | Self::Removed => r#"{"sleep_ms":1000}"#,
             Self::Suspects => r#"{"sleep_ms":3500}"#,
             Self::Poisoned if setup == Kind::Sqlite => r#"{"panic":true}"#,
             Self::Poisoned => r#"{"statement_ms":6000}"#,
-            Self::None | Self::Paused | Self::LargeBodies | Self::DeadLetters => "{}",
+            Self::None | Self::Paused | Self::ReceivingLargeBodies | Self::DeadLetters => "{}",
         }
     }
 
@@ -130,19 +133,24 @@ impl Trouble {
             Self::Paused | Self::Slow | Self::Removed => Some((BEYOND_ROOM, Fate::Waiting)),
             Self::Waiting => Some((WAITING.min(options.stored), Fate::Waiting)),
             Self::DeadLetters => Some((DEAD_LETTERS.min(options.stored), Fate::Dead)),
+            Self::LargeBodies => Some((LARGE_BODIES, Fate::Waiting)),
             Self::Suspects => Some((15, Fate::Waiting)),
-            Self::None | Self::Poisoned | Self::LargeBodies => None,
+            Self::None | Self::Poisoned | Self::ReceivingLargeBodies => None,
         }
     }
 
-    /// Events that come for it in a second while the innocent handler is measured, and the size of their bodies.
-    fn traffic(self) -> Option<(f64, usize)> {
+    /// Events that come for it in a second while the innocent handler is measured.
+    fn traffic(self) -> Option<f64> {
         match self {
-            Self::Paused | Self::Slow | Self::DeadLetters => Some((20.0, 0)),
-            Self::Poisoned => Some((2.0, 0)),
-            Self::LargeBodies => Some((2.0, 9_500_000)),
-            Self::None | Self::Suspects | Self::Waiting | Self::Removed => None,
+            Self::Paused | Self::Slow | Self::DeadLetters => Some(20.0),
+            Self::Poisoned | Self::ReceivingLargeBodies => Some(2.0),
+            Self::None | Self::LargeBodies | Self::Suspects | Self::Waiting | Self::Removed => None,
         }
+    }
+
+    /// The size of its events' bodies, or as small as they can be.
+    fn body_bytes(self) -> usize {
+        if matches!(self, Self::LargeBodies | Self::ReceivingLargeBodies) { 9_500_000 } else { 0 }
     }
 
     /// The gateway's environment while it is measured.
@@ -153,7 +161,9 @@ impl Trouble {
             Self::Removed => vec![ROOM],
             Self::Paused => vec![THERE, ROOM, PAUSED],
             Self::Slow => vec![THERE, ROOM],
-            Self::Poisoned | Self::LargeBodies | Self::Suspects | Self::Waiting | Self::DeadLetters => vec![THERE],
+            // Its panics are what is wanted.
+            Self::Poisoned => vec![THERE, ("RUST_BACKTRACE", "0")],
+            _ => vec![THERE],
         }
     }
 }
@@ -167,18 +177,20 @@ One process, `serve`, with its default settings, and two handlers. The innocent 
 the one of the section about working. The lag is from receiving an event to the end of its job. The other handler is in the trouble
 that the row names: backlogs and dead letters were written by SQL, and where its own events matter they come at the same time (2 or 20 a
 second). \"Beyond its room\" is a backlog of 5,000 with a `capacity` of 1,000. Then events of the innocent handler come in a closed loop,
-to see how many are received in a second. Alone is measured three times, and the medians are what the others are compared with. What
-was not done 20 s after the last event counts as a lag of 20 s.";
+to see how many are received in a second. Alone is measured twice in each round. All numbers are medians of the rounds. What was not
+done 20 s after the last event counts as a lag of 20 s.";
 
     fn measure(options: &Options) -> anyhow::Result<Self> {
         let mut rows = Vec::new();
         for setup in SETUPS.into_iter().filter(|setup| options.wants(&setup.name().to_lowercase())) {
             let mut found = Vec::new();
-            for trouble in Trouble::ALL {
-                eprintln!("neighbours: {}, {}", setup.name(), trouble.name());
-                found.push(beside(setup, trouble, options)?);
+            for round in 1..=options.rounds {
+                for trouble in Trouble::ROUND {
+                    eprintln!("neighbours: {}, round {round}, {}", setup.name(), trouble.name());
+                    found.push(beside(setup, trouble, options)?);
+                }
             }
-            rows.extend(compared(found));
+            rows.extend(compared(&found));
         }
         Ok(Self { rows })
     }
@@ -227,23 +239,38 @@ impl Neighbours {
     }
 }
 
-/// One row for alone, and the others compared with it.
-fn compared(found: Vec<Row>) -> Vec<Row> {
-    let (alone, mut others): (Vec<_>, Vec<_>) = found.into_iter().partition(|row| row.trouble == Trouble::None);
-    let of = |value: fn(&Row) -> f64| median(&alone.iter().map(value).collect::<Vec<_>>());
-    let lag = Percentiles {
-        p50_ms: of(|row| row.lag.p50_ms),
-        p99_ms: of(|row| row.lag.p99_ms),
-        p999_ms: of(|row| row.lag.p999_ms),
-    };
-    let received_per_second = of(|row| row.received_per_second);
-    for row in &mut others {
-        row.lag_ratio = Some(row.lag.p99_ms / lag.p99_ms);
-        row.receiving_ratio = Some(row.received_per_second / received_per_second);
+/// One row for alone, and one for each trouble compared with it.
+fn compared(found: &[Row]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for Row { trouble, .. } in found {
+        if rows.iter().all(|row| row.trouble != *trouble) {
+            rows.push(median_of(&found.iter().filter(|row| row.trouble == *trouble).collect::<Vec<_>>()));
+        }
     }
-    let not_done = alone.iter().map(|row| row.not_done).sum();
-    let first = alone.into_iter().next().map(|row| Row { lag, received_per_second, not_done, ..row });
-    first.into_iter().chain(others).collect()
+    if let Some((alone, others)) = rows.split_first_mut() {
+        for row in others {
+            row.lag_ratio = Some(row.lag.p99_ms / alone.lag.p99_ms);
+            row.receiving_ratio = Some(row.received_per_second / alone.received_per_second);
+        }
+    }
+    rows
+}
+
+fn median_of(rounds: &[&Row]) -> Row {
+    let of = |value: fn(&Row) -> f64| median(&rounds.iter().map(|row| value(row)).collect::<Vec<_>>());
+    Row {
+        setup: rounds[0].setup,
+        trouble: rounds[0].trouble,
+        lag: Percentiles {
+            p50_ms: of(|row| row.lag.p50_ms),
+            p99_ms: of(|row| row.lag.p99_ms),
+            p999_ms: of(|row| row.lag.p999_ms),
+        },
+        lag_ratio: None,
+        received_per_second: of(|row| row.received_per_second),
+        receiving_ratio: None,
+        not_done: rounds.iter().map(|row| row.not_done).sum(),
+    }
 }
 
 /// A gateway with the trouble, and the server that its queue may need.
@@ -279,7 +306,7 @@ impl Place {
     fn write_backlog(&self, setup: Kind, trouble: Trouble, count: u64, jobs: Fate) -> anyhow::Result<()> {
         let there = [("BENCH_TROUBLE", "1")];
         let server = self.gateway.start("serve", &[there.as_slice(), &paused(trouble)].concat())?;
-        send_all(server.address, &Requests::of_trouble(1, trouble.act(setup), 0)?, 1)?;
+        send_all(server.address, &Requests::of_trouble(1, trouble.act(setup), trouble.body_bytes())?, 1)?;
         server.shut_down()?;
         let mut database = Database::open(&self.gateway.store_url)?;
         let ordering_key = database.ordering_key()?;
@@ -352,10 +379,10 @@ struct Traffic(Option<thread::JoinHandle<anyhow::Result<()>>>);
 
 impl Traffic {
     fn start(server: &Server, setup: Kind, trouble: Trouble, options: &Options) -> anyhow::Result<Self> {
-        let Some((per_second, body_bytes)) = trouble.traffic() else { return Ok(Self(None)) };
+        let Some(per_second) = trouble.traffic() else { return Ok(Self(None)) };
         let seconds = WARM_UP_SECONDS + 2 * options.seconds;
         let count = ((per_second * seconds as f64) as usize).max(1);
-        let requests: Arc<_> = Requests::of_trouble(count, trouble.act(setup), body_bytes)?;
+        let requests: Arc<_> = Requests::of_trouble(count, trouble.act(setup), trouble.body_bytes())?;
         let address = server.address;
         Ok(Self(Some(thread::spawn(move || load::open(address, &requests, 4, per_second).map(drop)))))
     }
@@ -371,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_others_are_compared_with_the_median_of_alone() {
+    fn the_median_of_each_trouble_is_compared_with_the_median_of_alone() {
         let row = |trouble, p99_ms, received_per_second| Row {
             setup: Kind::Sqlite,
             trouble,
@@ -381,11 +408,13 @@ mod tests {
             receiving_ratio: None,
             not_done: 0,
         };
-        let rows = compared(vec![
+        let rows = compared(&[
             row(Trouble::None, 5.0, 900.0),
             row(Trouble::Paused, 30.0, 500.0),
+            row(Trouble::Slow, 14.0, 900.0),
             row(Trouble::None, 10.0, 1000.0),
             row(Trouble::None, 90.0, 5000.0),
+            row(Trouble::Slow, 16.0, 1000.0),
             row(Trouble::Slow, 15.0, 950.0),
         ]);
         assert_eq!(rows.iter().map(|row| row.lag_ratio).collect::<Vec<_>>(), [None, Some(3.0), Some(1.5)]);

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use hookfast_harness::{Database, Gateway, PrivatePostgres, Setup, Signal, eventually_within};
+use hookfast_harness::{
+    Database, Gateway, Link, PrivatePostgres, Proxy, Setup, Signal, eventually_within, fresh_database,
+};
 
 use super::{SOON, count, failures, nats, send, send_many, setup, tell, wait_for_jobs};
 
@@ -69,6 +71,37 @@ fn a_postgres_that_stands_still_is_no_crash() {
     assert_eq!((failures(&gateway, "crash"), failures(&gateway, "timeout")), (0, 0), "{counted:?}");
     assert_eq!(count(&gateway, "jobs WHERE crashes > 0 OR state <> 'succeeded'"), 0);
     assert_eq!(count(&gateway, "done"), EACH_TIME * 3);
+}
+
+/// The claim is done while the link is cut, so that its worker does not hear of it. The lease would last for an hour.
+#[test]
+fn a_claim_whose_answer_is_lost_is_handed_back() {
+    const SLOW_CLAIMS: &str = "
+        CREATE TABLE slow_claims (yes boolean);
+        INSERT INTO slow_claims VALUES (true);
+        CREATE FUNCTION slow_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF EXISTS (SELECT FROM slow_claims) THEN PERFORM pg_sleep(2); END IF;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER slow_claim AFTER UPDATE ON jobs FOR EACH ROW
+        WHEN (NEW.state = 'processing') EXECUTE FUNCTION slow_claim();";
+    let store = fresh_database();
+    let link = Proxy::to_server_of(&store);
+    let receiver = setup(Database::Sqlite).store(&store).handlers("").role("receive", &[]).start();
+    receiver.sql(SLOW_CLAIMS);
+    let worker = setup(Database::Sqlite).store(&link.through(&store)).handlers("").role("work", &[]);
+    let _worker = worker.sections("[work]\nlease = \"1h\"\n").start();
+    send(&receiver, "invoice.paid", "evt_1", "{}");
+    eventually_within(SOON, "it is being claimed", || {
+        count(&receiver, "pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == 1
+    });
+    link.set(Link::Cut);
+    eventually_within(SOON, "it is claimed", || count(&receiver, "jobs WHERE state = 'processing'") == 1);
+    receiver.sql("DELETE FROM slow_claims");
+    link.set(Link::Whole);
+    wait_for_jobs(&receiver, "actor", "succeeded", 1);
+    assert_eq!(count(&receiver, "jobs WHERE attempts = 1 AND crashes = 0 AND interruptions = 0"), 1);
+    assert_eq!((count(&receiver, "attempts"), count(&receiver, "done")), (1, 1));
 }
 
 /// Each effect holds the job's row while its renewal is due, and the sweeper looks in between.

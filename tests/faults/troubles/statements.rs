@@ -8,8 +8,8 @@ use super::{SOON, count, failures, send, setup};
 /// Longer than a statement may take.
 const TOO_LONG: u32 = 6000;
 
-fn gateway(retry: &str) -> Gateway {
-    setup(Database::Postgres).handlers(&format!("[handlers.actor]\nretry = {retry}")).start()
+fn gateway(database: Database, retry: &str) -> Gateway {
+    setup(database).handlers(&format!("[handlers.actor]\nretry = {retry}")).start()
 }
 
 fn wait_for_dead_letters(gateway: &Gateway, reason: &str, expected: usize) {
@@ -20,7 +20,11 @@ fn wait_for_dead_letters(gateway: &Gateway, reason: &str, expected: usize) {
 }
 
 fn dies_after_its_attempts(act: &str, reason: &str) {
-    let gateway = gateway(r#"["1s", "1s"]"#);
+    dies_after_its_attempts_on(Database::Postgres, act, reason);
+}
+
+fn dies_after_its_attempts_on(database: Database, act: &str, reason: &str) {
+    let gateway = gateway(database, r#"["1s", "1s"]"#);
     send(&gateway, "invoice.paid", "evt_1", act);
     wait_for_dead_letters(&gateway, reason, 1);
     assert_eq!((failures(&gateway, reason), count(&gateway, "attempts")), (3, 3), "each attempt is the handler's own");
@@ -37,6 +41,12 @@ fn a_shared_statement_that_takes_too_long_is_a_dead_letter_in_the_end() {
     dies_after_its_attempts(&format!(r#"{{"write":true,"statement_ms":{TOO_LONG}}}"#), "timeout");
 }
 
+/// There is one writer for all, so a transaction may not last for longer than a statement.
+#[test]
+fn a_transaction_that_lasts_too_long_on_sqlite_is_a_dead_letter_in_the_end() {
+    dies_after_its_attempts_on(Database::Sqlite, &format!(r#"{{"sleep_in_effect_ms":{TOO_LONG}}}"#), "timeout");
+}
+
 #[test]
 fn a_fetch_without_columns_is_the_handlers_own_failure() {
     dies_after_its_attempts(r#"{"no_columns":true}"#, "internal");
@@ -45,7 +55,7 @@ fn a_fetch_without_columns_is_the_handlers_own_failure() {
 /// The good ones share their commits with the bad ones.
 #[test]
 fn statements_that_take_too_long_cost_their_neighbours_no_run() {
-    let gateway = gateway(r#"["1s"]"#);
+    let gateway = gateway(Database::Postgres, r#"["1s"]"#);
     for number in 0..400 {
         if number % 100 == 50 {
             let act = format!(r#"{{"write":true,"statement_ms":{TOO_LONG}}}"#);

@@ -2,7 +2,7 @@
 
 use hookfast_harness::{Database, Gateway, eventually_within};
 
-use super::{INNOCENT, SOON, count, jobs, send, send_many, setup, wait_for_jobs};
+use super::{INNOCENT, SOON, count, failures, jobs, send, send_many, setup, wait_for_jobs};
 
 /// A gateway whose handler `actor` finds jobs that crashed all but once too often.
 fn with_suspects(database: Database, suspects: usize, act: &str) -> Gateway {
@@ -64,4 +64,34 @@ fn a_suspect_that_aborts_ends_alone(database: Database) {
     assert!(gateway.pid() == pid);
     send(&gateway, "bb.came", "evt_1", "{}");
     wait_for_jobs(&gateway, "bb", "succeeded", 1);
+}
+
+#[test]
+fn a_deploy_is_no_crash_of_a_suspect_on_sqlite() {
+    a_deploy_is_no_crash_of_a_suspect(Database::Sqlite);
+}
+
+#[test]
+fn a_deploy_is_no_crash_of_a_suspect_on_postgres() {
+    a_deploy_is_no_crash_of_a_suspect(Database::Postgres);
+}
+
+/// One more crash and the job would be a dead letter.
+fn a_deploy_is_no_crash_of_a_suspect(database: Database) {
+    let mut gateway = with_suspects(database, 1, r#"{"until_told":true}"#);
+    for deploys in 0..2 {
+        eventually_within(SOON, "the suspect runs again", || {
+            jobs(&gateway, "actor", "processing") == 1 && failures(&gateway, "interrupted") == deploys
+        });
+        gateway = gateway.restart_in_order();
+    }
+    // A gateway that dies takes the leash with it.
+    eventually_within(SOON, "the suspect runs again", || {
+        jobs(&gateway, "actor", "processing") == 1 && failures(&gateway, "interrupted") == 2
+    });
+    let gateway = gateway.restart();
+    super::tell(&gateway);
+    wait_for_jobs(&gateway, "actor", "succeeded", 1);
+    assert_eq!((failures(&gateway, "interrupted"), failures(&gateway, "crash")), (3, 0));
+    assert_eq!(count(&gateway, "done"), 1);
 }
