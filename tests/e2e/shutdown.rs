@@ -77,7 +77,7 @@ fn an_idle_connection_does_not_hold_it_up(database: Database) {
     assert!(used.is_closed() && unused.is_closed());
 }
 
-/// Whoever copies the file after a stop, as a backup, copies everything.
+/// A copy of the file after a stop, as a backup, is complete.
 #[test]
 fn after_a_stop_the_sqlite_file_alone_is_complete() {
     let mut gateway = patient(Database::Sqlite).start();

@@ -4,9 +4,9 @@
 //! writes that it was interrupted, and ends. It heeds no signals: a supervisor may send them to all processes at once. The parent
 //! waits for it, and kills it only when it is long past its time: a child that is killed is taken for a crash of the job.
 
-use std::io::{Read, Result};
+use std::io::{Error, Read, Result};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,15 +46,21 @@ impl RunApart for OwnProcess {
         let mut child = self.start(job)?;
         tracing::info!(event_id = %job.event, handler = %job.handler, "a job that crashed before is run in a process of its own");
         let ended = async {
-            if stop.run_until_cancelled(ended(&mut child)).await.is_none() {
-                drop(child.stdin.take());
-                ended(&mut child).await;
+            match stop.run_until_cancelled(ended(&mut child)).await {
+                Some(status) => status,
+                None => {
+                    drop(child.stdin.take());
+                    ended(&mut child).await
+                }
             }
         };
-        if timeout(self.longest_run + AROUND_A_RUN, ended).await.is_err() {
-            child.kill()?;
+        match timeout(self.longest_run + AROUND_A_RUN, ended).await {
+            Ok(status) => said(status?),
+            Err(_) => {
+                child.kill()?;
+                child.wait().map(drop)
+            }
         }
-        Ok(())
     }
 }
 
@@ -73,9 +79,21 @@ impl OwnProcess {
     }
 }
 
-async fn ended(child: &mut Child) {
-    while matches!(child.try_wait(), Ok(None)) {
+async fn ended(child: &mut Child) -> Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
         sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A child that was killed, or that panicked, is what running apart is for. One that ended by itself with an error could not
+/// run the job.
+fn said(status: ExitStatus) -> Result<()> {
+    match status.code() {
+        Some(code) if code != 0 => Err(Error::other(format!("its process ended with {status}"))),
+        _ => Ok(()),
     }
 }
 

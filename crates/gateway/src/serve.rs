@@ -361,8 +361,7 @@ impl Gateway {
 
     async fn run(self, begun: Begun, signals: Signals) -> Result<(), Exit> {
         let Begun { admin, queue, mut workers, ingest, upkeep, fixed } = begun;
-        let store_broken = ingest.as_ref().map(|ingest| ingest.store_broken.clone()).unwrap_or_default();
-        let ended = self.wait(signals, ingest.as_ref(), &store_broken, &mut workers, &fixed).await;
+        let ended = self.wait(signals, ingest.as_ref(), &mut workers, &fixed).await;
         let patience = workers.config.shutdown_timeout;
         let orderly_end = async {
             let receiving = async {
@@ -429,10 +428,11 @@ impl Gateway {
         &self,
         mut signals: Signals,
         ingest: Option<&hookfast_ingest::Running>,
-        store_broken: &CancellationToken,
         workers: &mut Workers,
         fixed: &Fixed,
     ) -> Option<String> {
+        let of_ingest = ingest.map(|ingest| (ingest.store_broken.clone(), ingest.must_end.clone()));
+        let (store_broken, receiving_must_end) = of_ingest.unwrap_or_default();
         let ended = loop {
             let must_end = workers.must_end();
             tokio::select! {
@@ -454,6 +454,9 @@ impl Gateway {
                 }
                 () = store_broken.cancelled() => break Some(
                     "the store had an I/O error, so nothing more can be promised. Look at the disk, then start again".into(),
+                ),
+                () = receiving_must_end.cancelled() => break Some(
+                    "receiving cannot go on; the log says why. Start again: what was answered with 2xx is durable".into(),
                 ),
                 () = must_end.cancelled() => break Some(
                     "the workers cannot go on; the log says why. Start again: what was not finished is run again".into(),

@@ -6,9 +6,9 @@ use hookfast_queue::{Hint, Queue};
 use hookfast_store::{NewJob, Recorded};
 use hookfast_webhook::EventId;
 use metrics::{Counter, counter};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio_util::task::TaskTracker;
+
+use crate::background::Background;
 
 /// How many batches may wait to be dispatched. While the queue is slow or away, the others are left to the sweeper.
 const WAITING_BATCHES: usize = 1024;
@@ -25,10 +25,10 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     /// Starts to dispatch; ends when the last `Dispatcher` is gone.
-    pub(crate) fn start(queue: Arc<dyn Queue>, tasks: &TaskTracker, runtime: &Handle) -> Self {
+    pub(crate) fn start(queue: Arc<dyn Queue>, background: &Background) -> Self {
         let (batches, waiting) = mpsc::channel(WAITING_BATCHES);
         let failed = counter!("hookfast_dispatch_failed_total");
-        tasks.spawn_on(run(queue, waiting, failed.clone()), runtime);
+        background.spawn("dispatcher", run(queue, waiting, failed.clone()));
         Self { batches, failed }
     }
 

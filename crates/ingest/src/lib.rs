@@ -14,6 +14,7 @@
 
 mod address;
 mod answer;
+mod background;
 mod body;
 mod caps;
 mod config;

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::background::Background;
 use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
 use crate::connection::{Busy, ImpatientStream, Patience};
@@ -78,12 +79,15 @@ pub struct Running {
     ingest: Arc<Ingest>,
     /// Cancelled when the store may not be used any more; then the process should end.
     pub store_broken: CancellationToken,
+    /// Cancelled when a background task panicked; then the process should end, too.
+    pub must_end: CancellationToken,
     shutdown: CancellationToken,
     shutdown_timeout: Duration,
     connections: TaskTracker,
-    committers: TaskTracker,
+    committers: Background,
+    large_committers: Background,
     /// Those who go on with what is committed: dispatcher and drainer.
-    followers: TaskTracker,
+    followers: Background,
     /// Cancelled when nothing more is committed.
     last_call: CancellationToken,
 }
@@ -115,19 +119,23 @@ impl Ingest {
     ) -> io::Result<Running> {
         let Recording { store, spool, queue, details, commits } = recording;
         let address = listener.local_addr()?;
-        let (connections, committers, followers) = (TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
-        let (shutdown, store_broken) = (CancellationToken::new(), CancellationToken::new());
+        let (shutdown, store_broken, must_end) =
+            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let background = |runtime| Background::new(runtime, &must_end);
+        let (connections, committers, followers) = (TaskTracker::new(), background(commits), background(commits));
+        // Copying a large request into a statement takes time, in which the other commits would wait.
+        let large_committers = background(&Handle::current());
         let last_call = CancellationToken::new();
         let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
-        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &followers, commits));
+        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &followers));
         let spooling = match spool {
             Some(way) => Some(Arc::new(Spooling::start(way).await)),
             None => None,
         };
         if let Some(spooling) = &spooling {
             let drainer = Drainer::new(Arc::clone(spooling), dispatcher.clone(), limits, last_call.clone());
-            followers.spawn_on(drainer.run(), commits);
-            followers.spawn_on(drain::show(Arc::clone(&spooling.spool), last_call.clone()), commits);
+            followers.spawn("drainer", drainer.run());
+            followers.spawn("spool", drain::show(Arc::clone(&spooling.spool), last_call.clone()));
         }
         let committing = Committing {
             store: &store,
@@ -145,7 +153,7 @@ impl Ingest {
             limits: Limits::new(&config),
             body_memory: BodyMemory::new(config.body_memory),
             store: Arc::clone(&store),
-            recorder: Recorder::start(&committing, config.queue_requests, &committers, commits),
+            recorder: Recorder::start(&committing, config.queue_requests, &committers, &large_committers),
             readiness: Readiness::new(Arc::clone(&store), spooling, details, shutdown.clone()),
             shutdown: shutdown.clone(),
             connections: Arc::new(ConnectionCaps::new(&config)),
@@ -153,16 +161,16 @@ impl Ingest {
         });
         let shutdown_timeout = ingest.config.shutdown_timeout;
         connections.spawn(Arc::clone(&ingest).accept(listener, connections.clone()));
-        committers.close();
-        followers.close();
         Ok(Running {
             address,
             ingest,
             store_broken,
+            must_end,
             shutdown,
             shutdown_timeout,
             connections,
             committers,
+            large_committers,
             followers,
             last_call,
         })
@@ -191,10 +199,10 @@ impl Running {
         }
         // The committers end when the last connection has dropped its way to them; a cut one does so with the runtime.
         let end = end.max(Instant::now() + COMMIT_WITHIN);
-        let _ = timeout_at(end, self.committers.wait()).await;
+        let _ = timeout_at(end, async { tokio::join!(self.committers.ended(), self.large_committers.ended()) }).await;
         self.last_call.cancel();
         let end = end.max(Instant::now() + FOLLOW_WITHIN);
-        if timeout_at(end, self.followers.wait()).await.is_err() {
+        if timeout_at(end, self.followers.ended()).await.is_err() {
             tracing::warn!(
                 "the shutdown did not wait for all hints to be sent and for the spool to be drained; the sweeper makes up \
                  for the first, the next start for the second"

@@ -3,7 +3,7 @@
 //! A commit costs an fsync, so one commit for each request cannot be fast. There is no artificial delay: an idle gateway
 //! commits at once, a busy one in larger batches.
 //!
-//! A request that is larger than a batch takes long to write, so it has a lane of its own, past which the others go.
+//! A request that is larger than a batch takes long to write, so it has a line of its own, past which the others go.
 //!
 //! A request hands its events over and waits. From then on the commit does not depend on the request: a caller who hangs
 //! up, or a deadline that passes, stops nothing half-way.
@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use hookfast_store::{Record, Recorded, Routed, StoreError};
 use metrics::{Histogram, histogram};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::answer::Rejection;
+use crate::background::Background;
 use crate::body::MemoryShare;
 use crate::dispatch::Dispatcher;
 use crate::spool::Spooling;
@@ -34,7 +33,7 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Whether so many are worth a commit beside another one.
+    /// Whether this many events are worth a commit beside another one.
     fn are_worth_a_commit(self, events: usize) -> bool {
         events >= self.events / WORTH_A_COMMIT
     }
@@ -49,15 +48,14 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// The way into the next commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
-    limits: BatchLimits,
-    lane: Lane,
+    small: Line,
     /// For requests with more bytes than a batch.
-    large: Lane,
+    large: Line,
 }
 
-/// Requests that wait, and those who commit them.
+/// The way to committers of its own.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Line {
     queue: mpsc::Sender<Submission>,
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
@@ -88,16 +86,19 @@ struct Submission {
 struct NotRecorded;
 
 impl Recorder {
-    /// Starts as many committers as the store can use, and one for large requests. They end when the last `Recorder` is gone
-    /// and the queues are empty.
+    /// Starts as many committers as the store can use, and one for large requests elsewhere. They end when the last `Recorder`
+    /// is gone and the queues are empty.
     pub(crate) fn start(
         committing: &Committing<'_>,
         queue_requests: usize,
-        tasks: &TaskTracker,
-        runtime: &Handle,
+        committers: &Background,
+        elsewhere: &Background,
     ) -> Self {
-        let lane = |committers| Lane::start(committing, committers, queue_requests, tasks, runtime);
-        Self { limits: committing.limits, lane: lane(committing.store.parallel_records()), large: lane(1) }
+        let parallel = committing.store.parallel_records();
+        Self {
+            small: Line::start(committing, parallel, queue_requests, committers),
+            large: Line::start(committing, 1, queue_requests, elsewhere),
+        }
     }
 
     /// Records the events of one request. `Ok` means that they are durable.
@@ -109,9 +110,9 @@ impl Recorder {
     ) -> Result<Vec<Recorded>, Rejection> {
         let (reply, answer) = oneshot::channel();
         let submission = Submission { events, deadline, reply, _memory: memory };
-        let is_large = submission.size_bytes() > self.limits.bytes;
-        let lane = if is_large { &self.large } else { &self.lane };
-        lane.join(submission)?;
+        let is_large = submission.size_bytes() > self.small.limits.bytes;
+        let line = if is_large { &self.large } else { &self.small };
+        line.join(submission)?;
         match timeout_at(deadline, answer).await {
             Err(_) => Err(Rejection::Late),
             Ok(Ok(Ok(recorded))) => Ok(recorded),
@@ -121,14 +122,8 @@ impl Recorder {
     }
 }
 
-impl Lane {
-    fn start(
-        committing: &Committing<'_>,
-        committers: usize,
-        queue_requests: usize,
-        tasks: &TaskTracker,
-        runtime: &Handle,
-    ) -> Self {
+impl Line {
+    fn start(committing: &Committing<'_>, committers: usize, queue_requests: usize, background: &Background) -> Self {
         let Committing { store, spooling, limits, broken, dispatcher } = *committing;
         let (queue, waiting) = mpsc::channel(queue_requests);
         let waiting = Arc::new(Mutex::new(waiting));
@@ -145,7 +140,7 @@ impl Lane {
                 batch_events: histogram!("hookfast_commit_events"),
                 duration: histogram!("hookfast_commit_duration_seconds"),
             };
-            tasks.spawn_on(committer.run(), runtime);
+            background.spawn("committer", committer.run());
         }
         Self { queue, under_way, limits }
     }
@@ -155,7 +150,7 @@ impl Lane {
             TrySendError::Full(_) => Rejection::Overloaded,
             TrySendError::Closed(_) => Rejection::NotRecorded,
         })?;
-        // One more is in the hands of whoever gathers them.
+        // The committer that gathers them has one more.
         if self.limits.are_worth_a_commit(self.queue.max_capacity() - self.queue.capacity() + 1) {
             self.under_way.news.notify_one();
         }
@@ -167,8 +162,8 @@ impl Lane {
 #[derive(Debug, Default)]
 struct UnderWay {
     count: AtomicUsize,
-    /// That one has ended, or that enough wait for another. Only whoever gathers the next batch can be waiting for this, and
-    /// is not woken for each request.
+    /// That one has ended, or that enough wait for another. Only the committer that gathers the next batch waits for
+    /// this, and is not woken for each request.
     news: Notify,
 }
 
@@ -219,7 +214,7 @@ struct Committer {
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
     broken: CancellationToken,
-    /// None where nobody here can tell the workers.
+    /// None where the workers cannot be told from here.
     dispatcher: Option<Dispatcher>,
     batch_events: Histogram,
     duration: Histogram,
@@ -233,7 +228,7 @@ impl Committer {
         }
     }
 
-    /// Everything that waits, up to the limits. A request that is larger than the limits is a batch of its own size.
+    /// Everything that waits, up to the limits. The last request may go past them.
     ///
     /// Beside a commit that is under way, another one begins only when it is worth it, or when that one takes long:
     /// otherwise a few early requests would have a commit to themselves, and take it from the many that follow.
@@ -302,7 +297,7 @@ impl Committer {
             self.broken.cancel();
         }
         for waiting in part.waiting {
-            // Nobody may be waiting any more.
+            // The request may have ended.
             let _ = waiting.reply.send(Err(NotRecorded));
         }
     }
@@ -347,7 +342,7 @@ impl Part {
         let mut recorded = recorded.into_iter();
         for waiting in self.waiting {
             let outcome = recorded.by_ref().take(waiting.events).collect();
-            // Nobody may be waiting any more.
+            // The request may have ended.
             let _ = waiting.reply.send(Ok(outcome));
         }
     }

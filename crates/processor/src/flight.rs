@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use crate::faults::{self, Task};
 use crate::trouble::Trouble;
 
-/// A lease is renewed when this part of it has passed, and looked at twice as often.
+/// A lease is renewed when a third of it has passed, which is looked at every sixth of it.
 const RENEWED_AFTER: u32 = 3;
 
-/// How often is looked whether jobs have landed.
+/// How often to look whether a job is held.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A job of ours.
@@ -44,11 +44,21 @@ pub(crate) struct Flight {
     jobs: Mutex<HashMap<JobId, Held>>,
     /// Runs that lost their lease, and that the store is yet to hear of.
     lost: Mutex<Vec<LostRun>>,
+    /// Claims without an answer, and when they were made.
+    unanswered: Mutex<Vec<(Vec<(JobId, Token)>, Instant)>>,
 }
 
 impl Flight {
     pub(crate) fn new(store: Arc<dyn Store>, trouble: Arc<Trouble>, worker: Arc<str>, lease: Duration) -> Self {
-        Self { store, trouble, worker, lease, jobs: Mutex::default(), lost: Mutex::default() }
+        Self {
+            store,
+            trouble,
+            worker,
+            lease,
+            jobs: Mutex::default(),
+            lost: Mutex::default(),
+            unanswered: Mutex::default(),
+        }
     }
 
     pub(crate) fn take_off(&self, claimed: &Claimed, delivery: Option<Arc<Delivery>>) -> CancellationToken {
@@ -94,11 +104,9 @@ impl Flight {
         loop {
             timer.tick().await;
             faults::panic_in(Task::Leases);
-            let renewed = match self.pardon(Vec::new()).await {
-                Ok(()) => self.renew(self.lease / RENEWED_AFTER).await,
-                not_heard => self.renew(self.lease / RENEWED_AFTER).await.and(not_heard),
-            };
-            if let Err(error) = renewed {
+            let heard = self.pardon(Vec::new()).await.and(self.hand_back_unanswered().await);
+            let renewed = self.renew(self.lease / RENEWED_AFTER).await;
+            if let Err(error) = renewed.and(heard) {
                 tracing::warn!(%error, "leases could not be renewed; trying again");
             }
         }
@@ -166,6 +174,22 @@ impl Flight {
 
     fn unheard(&self) -> MutexGuard<'_, Vec<LostRun>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes jobs whose claim was not answered. They are handed back for as long as their lease would last: a statement that
+    /// was given up may come through late.
+    pub(crate) fn doubt(&self, jobs: Vec<(JobId, Token)>) {
+        self.unanswered().push((jobs, Instant::now()));
+    }
+
+    async fn hand_back_unanswered(&self) -> Result<(), StoreError> {
+        self.unanswered().retain(|(_, since)| since.elapsed() < self.lease);
+        let jobs: Vec<_> = self.unanswered().iter().flat_map(|(jobs, _)| jobs.clone()).collect();
+        if jobs.is_empty() { Ok(()) } else { self.store.hand_back(&jobs).await }
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Vec<(Vec<(JobId, Token)>, Instant)>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no job is held and the store has heard of everything.

@@ -43,7 +43,7 @@ pub(crate) struct Settler {
 }
 
 impl Settler {
-    /// Settles whatever ended, until nobody can end a run any more.
+    /// Settles whatever ended, until all senders are gone.
     pub(crate) async fn run(self, mut ended: mpsc::Receiver<Ended>) {
         let mut batch = Vec::new();
         while ended.recv_many(&mut batch, BATCH).await > 0 {
@@ -80,7 +80,7 @@ impl Settler {
                     self.count(part, &settled.stale);
                     self.pardon(part, &settled.stale).await;
                     if !settled.next.is_empty() {
-                        self.dispatch(settled.next.into_iter().map(hint).collect()).await;
+                        self.dispatch(settled.next.into_iter().map(hint).collect());
                     }
                 }
                 // One of them cannot be written: find it.
@@ -92,7 +92,7 @@ impl Settler {
                     let job = &part[0].job;
                     tracing::error!(event_id = %job.event, handler = %job.handler, problem, "an outcome cannot be written; the job will be run again");
                 }
-                // The store is closed or damaged: whoever starts anew finds the lease ended.
+                // The store is closed or damaged: the next process finds the lease ended.
                 Err(error @ StoreError::Broken(_)) => {
                     tracing::error!(%error, jobs = part.len(), "outcomes could not be written");
                     self.must_end.cancel();
@@ -107,11 +107,15 @@ impl Settler {
         }
     }
 
-    /// The sweeper has passed by these jobs while they could not run yet. What the queue has no room for now, it finds.
-    async fn dispatch(&self, hints: Vec<Hint>) {
-        if self.queue.dispatch(&hints).await.not_queued > 0 {
-            hints.iter().for_each(|hint| self.look_again.at(&hint.handler));
-        }
+    /// The walk may have passed these jobs while it was not their turn. If the queue has no room, the walk starts over. The
+    /// next outcomes do not wait for the queue's server.
+    fn dispatch(&self, hints: Vec<Hint>) {
+        let (queue, look_again) = (Arc::clone(&self.queue), Arc::clone(&self.look_again));
+        tokio::spawn(async move {
+            if queue.dispatch(&hints).await.not_queued > 0 {
+                hints.iter().for_each(|hint| look_again.at(&hint.handler));
+            }
+        });
     }
 
     /// Runs that lost their lease have not crashed: they have just ended.

@@ -1,14 +1,16 @@
 //! Suspects: jobs that are dead letters if they crash once more. A crash takes every run of its process with it, the innocent
-//! with the guilty. So a suspect runs in a process of its own, where it dies of its own crash or not at all, and where it
-//! stops no other job. Each handler has a line of its own.
+//! with the guilty. So a suspect runs in a process of its own, where only its own crash can end it, and where it ends no
+//! other run. Each handler has a line of its own.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_store::JobId;
 use hookfast_webhook::EventId;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::worker::Worker;
@@ -23,6 +25,9 @@ pub trait RunApart: Send + Sync {
 /// How many suspects run at once: of one handler, and of all handlers of a process.
 pub(crate) const OF_ONE_HANDLER: usize = 2;
 pub(crate) const OF_ALL_HANDLERS: usize = 4;
+
+/// How long to wait after a suspect could not be run: its process may fail to start for as long as a deploy lasts.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(5);
 
 /// How many suspects of a handler wait at most. The sweeper finds the others again.
 const WAITING: usize = 1024;
@@ -74,8 +79,12 @@ pub(crate) async fn run(worker: Arc<Worker>, apart: Option<Arc<dyn RunApart>>, p
     let shutdown = worker.shared.shutdown.clone();
     while let Some(event) = shutdown.run_until_cancelled(worker.suspects.next()).await {
         let place = shutdown.run_until_cancelled(places.acquire()).await;
-        if place.is_some() && !worker.is_paused() {
-            run_one(&worker, apart.as_deref(), event).await;
+        if place.is_some()
+            && !worker.is_paused()
+            && let Err(error) = run_suspect(&worker, apart.as_deref(), event).await
+        {
+            tracing::warn!(%error, event_id = %event, handler = %worker.name, "a job that crashed before could not be run apart; it is tried again");
+            shutdown.run_until_cancelled(sleep(AFTER_A_FAILURE)).await;
         }
         worker.suspects.done(event);
         // Jobs may have waited behind it, and it may have to run again.
@@ -83,14 +92,11 @@ pub(crate) async fn run(worker: Arc<Worker>, apart: Option<Arc<dyn RunApart>>, p
     }
 }
 
-async fn run_one(worker: &Arc<Worker>, apart: Option<&dyn RunApart>, event: EventId) {
+async fn run_suspect(worker: &Arc<Worker>, apart: Option<&dyn RunApart>, event: EventId) -> std::io::Result<()> {
     let job = JobId { event, handler: worker.name.clone() };
-    let ran = match apart {
+    match apart {
         Some(apart) => apart.run_apart(&job, &worker.shared.shutdown).await,
         None => worker.run_one(event).await.map_err(std::io::Error::other),
-    };
-    if let Err(error) = ran {
-        tracing::warn!(%error, event_id = %event, handler = %job.handler, "a job that crashed before could not be run apart; it is tried again");
     }
 }
 

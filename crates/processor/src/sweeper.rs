@@ -127,14 +127,15 @@ impl Sweeper {
         for walk in walks.iter_mut() {
             walk.begin_round(self).await;
         }
+        let mut under_way: Vec<_> = walks.iter_mut().collect();
         for _ in 0..PARTS {
-            let mut goes_on = false;
-            for walk in walks.iter_mut() {
-                goes_on |= self.step(walk).await;
+            let mut go_on = Vec::new();
+            for walk in under_way {
+                if self.step(walk).await {
+                    go_on.push(walk);
+                }
             }
-            if !goes_on {
-                return;
-            }
+            under_way = go_on;
         }
     }
 

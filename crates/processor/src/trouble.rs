@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// A verb that takes longer than this counts as trouble, even if it succeeds.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Trouble that lasts for this many times as long as a worker needs to recover is no reason to wait any longer: then a job is
-/// taken from a worker that may live, which costs the job nothing once that worker says so.
+/// After this many times as long as a worker needs to recover, leases are judged in spite of trouble. A worker that lives may
+/// lose a job, and takes back the crash.
 const LONGEST: u32 = 20;
 
 pub(crate) struct Trouble {

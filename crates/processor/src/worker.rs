@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::slice;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hookfast_queue::{Delivery, Queue};
 use hookfast_store::{Claim, Claimed, Interruption, JobId, Outcome, Settlement, Store, StoreError, Token};
 use hookfast_webhook::{EventId, Failure, FailureKind, HandlerName, Next, RetryPolicy};
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::effects::Effects;
 use crate::faults::{self, Point};
@@ -60,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) jobs: TaskTracker,
     /// Where handlers run, away from everything else: one that does not yield must not stop renewing and receiving.
     pub(crate) handlers: Handle,
-    /// What the sweeper is to look at again.
+    /// The handlers whose walk is to start over.
     pub(crate) look_again: Arc<LookAgain>,
     /// No new runs.
     pub(crate) shutdown: CancellationToken,
@@ -90,6 +91,9 @@ pub(crate) struct Worker {
     pause_changed: Notify,
     /// Its jobs that are dead if they crash once more.
     pub(crate) suspects: Suspects,
+    /// Its jobs that were claimed and not begun, and the turn of those who hand them back.
+    given_up: Mutex<Vec<(JobId, Token)>>,
+    handing_back: tokio::sync::Mutex<()>,
 }
 
 /// What a run has while it runs.
@@ -147,6 +151,8 @@ impl Worker {
             is_paused: AtomicBool::new(is_paused),
             pause_changed: Notify::new(),
             suspects: Suspects::default(),
+            given_up: Mutex::default(),
+            handing_back: tokio::sync::Mutex::default(),
         })
     }
 
@@ -194,7 +200,7 @@ impl Worker {
             }
             // Claiming is not broken off by a shutdown: the jobs would be ours without our knowing.
             let worker = Arc::clone(self);
-            let boarding = self.shared.jobs.spawn(async move { worker.claim(deliveries, places).await });
+            let boarding = self.shared.jobs.spawn(async move { worker.board(deliveries, places).await });
             let is_claimed = boarding.await.is_ok_and(|claimed| claimed.is_ok());
             self.note_claim(max, is_claimed);
             if !is_claimed {
@@ -224,13 +230,13 @@ impl Worker {
 
     /// Claims what the messages tell of and starts it. A message about a job that cannot be claimed is done with: either
     /// the job is finished, or the sweeper has it.
-    async fn claim(
+    async fn board(
         self: &Arc<Self>,
         deliveries: Vec<Delivery>,
         mut places: OwnedSemaphorePermit,
     ) -> Result<(), StoreError> {
         let events: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.event).collect();
-        let claimed = self.claim_from_store(&self.claim_of(&events)).await?;
+        let claimed = self.claim(&self.claim_of(&events)).await?;
         let mut deliveries: HashMap<EventId, Delivery> =
             deliveries.into_iter().map(|delivery| (delivery.hint.event, delivery)).collect();
         for job in claimed {
@@ -246,14 +252,17 @@ impl Worker {
     }
 
     /// A claim that failed may have been done all the same, if only its answer was lost. So its jobs are handed back.
-    async fn claim_from_store(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError> {
         let claimed = self.shared.store.claim(claim).await;
         if let Err(error) = &claimed {
             tracing::warn!(%error, handler = %self.name, "jobs could not be claimed; trying again");
             let job = |&event: &EventId| (JobId { event, handler: self.name.clone() }, claim.token);
-            self.hand_back_to_store(&claim.events.iter().map(job).collect::<Vec<_>>()).await;
+            let jobs: Vec<_> = claim.events.iter().map(job).collect();
+            self.hand_back(&jobs).await;
+            self.shared.flight.doubt(jobs);
+        } else {
+            faults::pass(Point::AfterClaim);
         }
-        faults::pass(Point::AfterClaim);
         claimed
     }
 
@@ -280,7 +289,7 @@ impl Worker {
                     drop(turn);
                     worker.end(&job, token, settlement, place).await;
                 }
-                None => worker.hand_back(job, token).await,
+                None => worker.give_up(job, token).await,
             }
         });
     }
@@ -289,11 +298,11 @@ impl Worker {
     pub(crate) async fn run_one(self: &Arc<Self>, event: EventId) -> Result<(), StoreError> {
         let claim = Claim { crashes_below: None, ..self.claim_of(slice::from_ref(&event)) };
         // Another process may have been faster.
-        let Some(claimed) = self.claim_from_store(&claim).await?.pop() else { return Ok(()) };
+        let Some(claimed) = self.claim(&claim).await?.pop() else { return Ok(()) };
         let (job, token) = (claimed.job.clone(), claimed.token);
         let lost = self.shared.flight.take_off(&claimed, None);
         let Some(turn) = self.turn(&claimed).await else {
-            self.hand_back(job, token).await;
+            self.give_up(job, token).await;
             return Ok(());
         };
         let settlement = self.run_job(claimed, &lost).await;
@@ -342,13 +351,19 @@ impl Worker {
         Some(Settlement { job, token, attempt, started_at, duration, worker, outcome })
     }
 
+    /// Reads a body among the handlers: copying a large one takes time, in which claims and commits would wait.
+    async fn body(&self, claimed: &Claimed) -> Result<Option<Bytes>, StoreError> {
+        let (store, event, size_bytes) = (Arc::clone(&self.shared.store), claimed.job.event, claimed.event.size_bytes);
+        let reading = self.shared.handlers.spawn(async move { store.body(event, size_bytes).await });
+        AbortOnDropHandle::new(reading).await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+    }
+
     /// Fetches a body that did not come with the claim. Without it the run comes to the outcome that is given.
     async fn fetch_body(&self, claimed: &mut Claimed, lost: &CancellationToken) -> Option<Result<(), Outcome>> {
         if claimed.event.body.is_some() {
             return Some(Ok(()));
         }
-        let body = self.shared.store.body(claimed.job.event, claimed.event.size_bytes);
-        match lost.run_until_cancelled(body).await? {
+        match lost.run_until_cancelled(self.body(claimed)).await? {
             Ok(Some(body)) => {
                 claimed.event.body = Some(body);
                 Some(Ok(()))
@@ -454,17 +469,30 @@ impl Worker {
         let _ = self.shared.ended.send(Ended { settlement, place }).await;
     }
 
-    /// Gives back a job that was not begun; another worker can have it at once.
-    async fn hand_back(&self, job: JobId, token: Token) {
-        self.hand_back_to_store(&[(job.clone(), token)]).await;
+    /// Gives back a job that was not begun; another worker can have it at once. All that are given up at the same time share a
+    /// statement: one for each would keep renewals waiting.
+    async fn give_up(&self, job: JobId, token: Token) {
+        self.given_up().push((job.clone(), token));
+        {
+            let _turn = self.handing_back.lock().await;
+            let together = std::mem::take(&mut *self.given_up());
+            self.hand_back(&together).await;
+        }
         // The sweeper sends a new one.
         if let Some(delivery) = self.shared.flight.land(&job, token).and_then(Arc::into_inner) {
             delivery.acknowledge().await;
         }
     }
 
+    fn given_up(&self) -> MutexGuard<'_, Vec<(JobId, Token)>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Hands jobs back, for as long as it takes.
-    async fn hand_back_to_store(&self, jobs: &[(JobId, Token)]) {
+    async fn hand_back(&self, jobs: &[(JobId, Token)]) {
+        if jobs.is_empty() {
+            return;
+        }
         while let Err(error) = self.shared.store.hand_back(jobs).await {
             tracing::warn!(%error, handler = %self.name, jobs = jobs.len(), "jobs could not be handed back");
             if !matches!(error, StoreError::Unavailable(_)) {

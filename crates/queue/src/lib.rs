@@ -45,7 +45,8 @@ pub trait Queue: Send + Sync {
     /// Whether other processes get what is dispatched here.
     fn is_shared(&self) -> bool;
 
-    /// Waits until the queue finds out that hints may have been lost: then all pending jobs should be dispatched again. What was found out while nobody waited is told at once. One task waits for it.
+    /// Waits until the queue finds out that hints may have been lost: then all pending jobs should be dispatched again. What was
+    /// found out before the call is told at once. Only one task may call this.
     async fn emptied(&self);
 
     /// Sends what is under way, and lets go of the connection. Nothing comes afterwards.

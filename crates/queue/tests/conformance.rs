@@ -373,7 +373,7 @@ async fn what_is_not_served_is_dropped_and_counted_nowhere(place: Place) {
     assert_eq!(set(&finish(&queue, 5).await), set(&ledgers), "and can be dispatched again");
 }
 
-async fn serving_nobody_and_everybody_again_works(place: Place) {
+async fn serving_none_and_all_again_works(place: Place) {
     let queue = place.open().await;
     for _ in 0..3 {
         queue.serve(&[]).await;
@@ -813,7 +813,7 @@ on_all! {
     a_full_queue_takes_no_more_until_there_is_room
     each_handler_has_room_of_its_own
     what_is_not_served_is_dropped_and_counted_nowhere
-    serving_nobody_and_everybody_again_works
+    serving_none_and_all_again_works
     a_pull_does_not_make_a_handler_served
     many_pulls_at_once_get_every_hint_once
     what_waits_is_counted

@@ -75,7 +75,8 @@ pub trait Work: Send + Sync {
     /// Moves the end of leases to `lease` from now, and says which jobs it could not do that for.
     async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError>;
 
-    /// Gives jobs back that were claimed and not begun, as if they had not been claimed; due at once.
+    /// Gives jobs back that were claimed and not begun, as if they had not been claimed; due at once. Jobs that their token
+    /// does not hold are left alone.
     async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError>;
 
     /// Turns the crashes that the sweeper noted for these runs into interruptions, which cost the job nothing: their

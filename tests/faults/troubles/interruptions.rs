@@ -73,14 +73,15 @@ fn a_postgres_that_stands_still_is_no_crash() {
     assert_eq!(count(&gateway, "done"), EACH_TIME * 3);
 }
 
-/// The claim is done while the link is cut, so that its worker does not hear of it. The lease would last for an hour.
+/// The link is cut during the claim, so that its worker does not hear of it, and is whole again before the claim is
+/// committed. The lease would last for an hour.
 #[test]
 fn a_claim_whose_answer_is_lost_is_handed_back() {
     const SLOW_CLAIMS: &str = "
         CREATE TABLE slow_claims (yes boolean);
         INSERT INTO slow_claims VALUES (true);
         CREATE FUNCTION slow_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            IF EXISTS (SELECT FROM slow_claims) THEN PERFORM pg_sleep(2); END IF;
+            IF EXISTS (SELECT FROM slow_claims) THEN PERFORM pg_sleep(3); END IF;
             RETURN NULL;
         END $$;
         CREATE TRIGGER slow_claim AFTER UPDATE ON jobs FOR EACH ROW
@@ -96,7 +97,6 @@ fn a_claim_whose_answer_is_lost_is_handed_back() {
         count(&receiver, "pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == 1
     });
     link.set(Link::Cut);
-    eventually_within(SOON, "it is claimed", || count(&receiver, "jobs WHERE state = 'processing'") == 1);
     receiver.sql("DELETE FROM slow_claims");
     link.set(Link::Whole);
     wait_for_jobs(&receiver, "actor", "succeeded", 1);

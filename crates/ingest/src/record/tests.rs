@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
 use time::OffsetDateTime;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -84,15 +85,16 @@ struct Rig {
     store: Arc<FakeStore>,
     recorder: Recorder,
     broken: CancellationToken,
-    tasks: TaskTracker,
+    background: Background,
 }
 
 fn rig(store: FakeStore, queue_requests: usize, limits: BatchLimits) -> Rig {
-    let (store, broken, tasks) = (Arc::new(store), CancellationToken::new(), TaskTracker::new());
+    let (store, broken) = (Arc::new(store), CancellationToken::new());
+    let background = Background::new(&Handle::current(), &broken);
     let shared: Arc<dyn Record> = Arc::clone(&store) as _;
     let committing = Committing { store: &shared, spooling: None, limits, broken: &broken, dispatcher: None };
-    let recorder = Recorder::start(&committing, queue_requests, &tasks, &Handle::current());
-    Rig { store, recorder, broken, tasks }
+    let recorder = Recorder::start(&committing, queue_requests, &background, &background);
+    Rig { store, recorder, broken, background }
 }
 
 const LIMITS: BatchLimits = BatchLimits { events: 100, bytes: 1_000_000 };
@@ -208,8 +210,7 @@ async fn a_caller_who_hangs_up_does_not_stop_the_commit() {
     }
     rig.store.permission.add_permits(10);
     drop(rig.recorder);
-    rig.tasks.close();
-    rig.tasks.wait().await;
+    rig.background.ended().await;
     assert_eq!(rig.store.batches().concat(), ["evt_1", "evt_2"]);
 }
 

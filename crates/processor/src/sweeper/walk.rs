@@ -1,7 +1,8 @@
 //! A walk through the pending jobs of one handler, in the order in which they are due.
 //!
 //! The walk remembers how far it got, so that each job is dispatched once. It starts over when the queue holds nothing of the
-//! handler, because then a pending job's hint is lost or late; and every `dispatch_again_after` in any case.
+//! handler, because then a pending job's hint is lost or late; and `dispatch_again_after` after its end in any case, or later if
+//! walks found nothing new.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(super) struct Walk {
     /// How far it got. `None` is the beginning.
     place: Option<DuePlace>,
     part: u32,
+    begun_at: Instant,
     /// When it came to its end.
     ended_at: Option<Instant>,
     /// Whether it dispatched anything that the queue did not hold.
@@ -50,6 +52,7 @@ impl Walk {
             suspect_from: config.suspect_from(),
             place: None,
             part: FIRST_PART,
+            begun_at: Instant::now(),
             ended_at: None,
             found_something: false,
             rest: config.sweep_every,
@@ -63,13 +66,16 @@ impl Walk {
 
     pub(super) fn start_over(&mut self) {
         self.place = None;
+        self.begun_at = Instant::now();
         self.ended_at = None;
         self.found_something = false;
     }
 
     /// Starts over if it is time to. Otherwise it goes on from where it is: new jobs stand behind that place.
     pub(super) async fn begin_round(&mut self, sweeper: &Sweeper) {
-        if sweeper.look_again.take(self.name()) {
+        // Not again and again, or it would never get past its first parts.
+        let may_start_over = self.ended_at.is_some() || self.begun_at.elapsed() >= self.dispatch_again_after;
+        if may_start_over && sweeper.look_again.take(self.name()) {
             return self.start_over();
         }
         let Some(rested) = self.ended_at.map(|ended_at| ended_at.elapsed()) else { return };

@@ -1,5 +1,5 @@
 //! Makes the streams and their consumers, at the start and whenever they are gone: a server may come back empty after a power
-//! cut, and anybody may remove a stream. Removes the streams of handlers that are not served.
+//! cut, and a stream may be removed by hand. Removes the streams of handlers that are not served.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};

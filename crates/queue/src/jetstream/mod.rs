@@ -1,10 +1,10 @@
-//! NATS JetStream: one work-queue stream, in which every waiting job has a subject of its own and each subject holds one
-//! message. So the server itself refuses to queue a job twice, and a backlog does not multiply.
+//! NATS JetStream: a work-queue stream for each handler, in which every waiting job has a subject of its own and each subject
+//! holds one message. So the server itself refuses to queue a job twice, and a backlog does not multiply.
 //!
 //! | part | what it does |
 //! | --- | --- |
 //! | [`link`] | knows whether hints can get through, and who should look again |
-//! | [`keeper`] | makes stream and consumers, at the start and whenever they are gone |
+//! | [`keeper`] | makes streams and consumers, at the start and whenever they are gone |
 //! | [`publish`] | sends hints |
 //! | [`lanes`], [`lane`] | fetch hints, for one handler and for one priority of it |
 //!

@@ -145,7 +145,7 @@ SELECT settled.event_id, settled.handler, next.event_id AS next_event_id, next.p
 FROM settled LEFT JOIN LATERAL (
     SELECT behind.event_id, behind.priority FROM jobs AS behind
     WHERE behind.handler = settled.handler AND behind.ordering_key = settled.ordering_key
-        AND behind.event_id > settled.event_id AND behind.finished_at IS NULL AND behind.state = 'pending'
+        AND behind.finished_at IS NULL AND behind.state = 'pending'
         AND settled.state <> 'failed'
     ORDER BY behind.event_id LIMIT 1
 ) AS next ON true
@@ -270,6 +270,12 @@ pub(super) fn job(row: &PgRow) -> Result<JobId, Error> {
     Ok(JobId { event: EventId(row.try_get("event_id")?), handler: handler(row.try_get("handler")?)? })
 }
 
+/// A claim whose answer was lost may be about to commit. An update would see its rows as they were before and pass them by.
+const WAIT_FOR_OTHERS: &str = "
+SELECT 1 FROM jobs JOIN unnest($1::uuid[], $2::text[]) AS held (event_id, handler) USING (event_id, handler)
+ORDER BY jobs.event_id, jobs.handler FOR UPDATE OF jobs
+";
+
 const HAND_BACK: &str = "
 UPDATE jobs SET state = 'pending', attempts = attempts - 1, token = NULL, worker = NULL, claimed_at = NULL,
     due_at = clock_timestamp()
@@ -279,9 +285,12 @@ WHERE jobs.event_id = held.event_id AND jobs.handler = held.handler AND jobs.tok
 ";
 
 pub(super) async fn hand_back(connection: &mut PgConnection, jobs: &[(JobId, Token)]) -> Result<(), Error> {
+    let events: Vec<_> = column(jobs, |(job, _)| job.event.0);
+    let handlers: Vec<_> = column(jobs, |(job, _)| job.handler.as_str());
+    sqlx::query(WAIT_FOR_OTHERS).bind(&events).bind(&handlers).execute(&mut *connection).await?;
     sqlx::query(HAND_BACK)
-        .bind(column(jobs, |(job, _)| job.event.0))
-        .bind(column(jobs, |(job, _)| job.handler.as_str()))
+        .bind(&events)
+        .bind(&handlers)
         .bind(column(jobs, |(_, token)| token.0))
         .execute(connection)
         .await?;

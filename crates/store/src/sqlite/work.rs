@@ -8,7 +8,6 @@ use bytes::Bytes;
 use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
-use uuid::Uuid;
 
 use super::moment::{after, length, micros, now, time};
 use super::rows::{ManyRows, ROWS_MAX, Together, Values, id_list};
@@ -143,13 +142,13 @@ pub(super) static SETTLE_JOBS: LazyLock<ManyRows> = LazyLock::new(|| {
 pub(super) static BEHIND: LazyLock<ManyRows> = LazyLock::new(|| {
     ManyRows::new(
         "SELECT jobs.event_id, jobs.handler, jobs.priority FROM {rows} CROSS JOIN jobs
-         WHERE jobs.handler = column2
+         WHERE jobs.handler = column1
            AND jobs.event_id = (
                SELECT behind.event_id FROM jobs AS behind
-               WHERE behind.handler = column2 AND behind.ordering_key = column3 AND behind.event_id > column1
+               WHERE behind.handler = column1 AND behind.ordering_key = column2
                  AND behind.finished_at IS NULL AND behind.state = 'pending'
                ORDER BY behind.event_id LIMIT 1)",
-        3,
+        2,
     )
 });
 
@@ -172,14 +171,14 @@ pub(super) async fn settle(writer: &mut SqliteConnection, settlements: &[Settlem
 
 /// Who waited behind those that are finished now.
 async fn next(writer: &mut SqliteConnection, settled: &[SqliteRow]) -> Result<Vec<Ready>, Error> {
-    let mut finished: Vec<(Uuid, &str, &str)> = Vec::new();
+    let mut finished: Vec<(&str, &str)> = Vec::new();
     for row in settled {
         if let (Some(key), "succeeded" | "dead_letter") = (row.try_get("ordering_key")?, row.try_get("state")?) {
-            finished.push((row.try_get("event_id")?, row.try_get("handler")?, key));
+            finished.push((row.try_get("handler")?, key));
         }
     }
-    let bind = |(event, handler, key): &(Uuid, &str, &str), values: &mut Values| {
-        values.add(*event).add(*handler).add(*key);
+    let bind = |(handler, key): &(&str, &str), values: &mut Values| {
+        values.add(*handler).add(*key);
     };
     BEHIND.fetch(writer, &finished, bind).await?.iter().map(ready).collect()
 }

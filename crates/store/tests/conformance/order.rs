@@ -117,6 +117,21 @@ async fn settling_names_the_one_behind(database: Database) {
     assert_eq!(store.settle(&[settlement(&third, Outcome::Succeeded)]).await.unwrap().next, []);
 }
 
+/// A large event may be committed after one that came later.
+async fn an_earlier_job_that_was_recorded_later_is_next(database: Database) {
+    let store = database.open().await;
+    let keyed = NewJob { ordering_key: Some("a".into()), ..new_job("ledger") };
+    let [earlier, later] =
+        ["evt_1", "evt_2"].map(|id| Routed { event: event("stripe", id), jobs: vec![keyed.clone()] });
+    let jobs = [&earlier, &later].map(|routed| job_of(routed.event.id(), "ledger"));
+    assert!(jobs[0].event < jobs[1].event, "ids grow with time");
+    store.record(&[later]).await.unwrap();
+    let running = claim_in_order(&store, &jobs, Block).await.remove(0);
+    store.record(&[earlier]).await.unwrap();
+    let settled = store.settle(&[settlement(&running, Outcome::Succeeded)]).await.unwrap();
+    assert_eq!(settled.next, [Ready { job: jobs[0].clone(), priority: Priority::Normal }]);
+}
+
 async fn nobody_is_next_behind_a_job_that_is_tried_again(database: Database) {
     let store = database.open().await;
     let jobs = record_keyed(&store, &[Some("a"), Some("a"), None, None]).await;
@@ -247,6 +262,7 @@ on_both! {
     a_running_job_holds_back_an_earlier_one_that_came_late
     the_same_key_of_another_handler_is_another_order
     settling_names_the_one_behind
+    an_earlier_job_that_was_recorded_later_is_next
     nobody_is_next_behind_a_job_that_is_tried_again
     the_sweeper_learns_whose_turn_it_is
     behind_a_job_that_the_sweeper_buries_the_next_one_is_ready

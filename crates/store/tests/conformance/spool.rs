@@ -262,7 +262,7 @@ async fn a_postgres_that_is_not_there_yet_is_opened_when_it_is() {
     assert!(late.get().is_none());
 
     let late = LateStore::new(&Config::new(Database::postgres().url.parse().unwrap()), Migrate::Run).unwrap();
-    assert!(matches!(late.record_spooled(&[], WITHIN).await, Err(NotTaken::Away(_))), "nobody has reached it");
+    assert!(matches!(late.record_spooled(&[], WITHIN).await, Err(NotTaken::Away(_))), "it was not reached yet");
     late.reach().await.unwrap();
     late.check().await.unwrap();
     assert!(late.get().is_some());

@@ -19,7 +19,11 @@ async fn what_is_not_due_is_left_alone(database: Database) {
     claim_one(&store, &jobs[0]).await;
     settled_job(&store, failed()).await;
     assert_eq!(sweep(&store).await, Swept::default());
-    assert_eq!(due_jobs(&store, None).await, [], "what was just recorded is dispatched by whoever recorded it");
+    assert_eq!(
+        due_jobs(&store, None).await,
+        [],
+        "what was just recorded is dispatched by the process that recorded it"
+    );
 }
 
 async fn a_job_whose_dispatch_was_lost_is_found(database: Database) {
