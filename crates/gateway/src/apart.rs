@@ -134,3 +134,17 @@ fn heed_no_signals() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_could_not_run_the_job_is_told_from_one_that_died_of_it() {
+        let after = |script: &str| said(Command::new("sh").args(["-c", script]).status().expect("there is a shell"));
+        after("exit 0").expect("it ran the job");
+        after("kill -ABRT $$").expect("the job took it along");
+        let error = after("exit 2").expect_err("it could not start");
+        assert!(error.to_string().contains("exit status: 2"), "{error}");
+    }
+}
