@@ -10,6 +10,8 @@ use hookfast_store::{Claimed, StoredHeaders};
 use hookfast_webhook::{EventId, Failure, HandlerName, Interest};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::Effects;
 
@@ -176,10 +178,21 @@ impl<H: Handler> AnyHandler for Typed<H> {
     }
 }
 
+/// A payload from this size on takes long to read.
+const LARGE: usize = 256 * 1024;
+
 /// Runs a handler for a claimed job.
 pub(crate) async fn handle<H: Handler>(handler: &H, claimed: Claimed, effects: &Effects) -> Handled {
-    let event = read(claimed)?;
+    let event = if claimed.event.size_bytes < LARGE { read(claimed)? } else { out_of_the_way(|| read(claimed))? };
     handler.handle(&event, effects).await
+}
+
+/// Lets the jobs that this thread would run go on with another one. A runtime with one thread has no other.
+fn out_of_the_way<T>(read: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(read),
+        _ => read(),
+    }
 }
 
 fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
@@ -203,4 +216,27 @@ fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
         body,
         payload,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_go_on_while_a_large_payload_is_read() {
+        let (other, heard) = mpsc::channel();
+        let reading = tokio::spawn(async move {
+            tokio::spawn(async move { other.send(()) });
+            out_of_the_way(|| heard.recv_timeout(Duration::from_secs(30)))
+        });
+        reading.await.expect("no panic").expect("the other one ran meanwhile");
+    }
+
+    #[tokio::test]
+    async fn a_runtime_with_one_thread_reads_it_in_place() {
+        assert_eq!(out_of_the_way(|| 1), 1);
+    }
 }
