@@ -6,7 +6,7 @@ use hookfast_harness::{Answer, Database, Gateway, PrivatePostgres, Signal, event
 
 use crate::{patient, setup};
 
-fn get(gateway: &Gateway, path: &str) -> Answer {
+pub(crate) fn get(gateway: &Gateway, path: &str) -> Answer {
     gateway.client().raw(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap()
 }
 

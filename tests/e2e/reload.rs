@@ -7,6 +7,7 @@ use hookfast_stripe::sign;
 use hookfast_webhook::{Request, Secret};
 use time::OffsetDateTime;
 
+use crate::database::get;
 use crate::patient;
 
 const NEW: &str = "whsec_rotated_in";
@@ -106,4 +107,36 @@ fn requests_under_way_finish_while_the_configuration_changes() {
         assert!(senders.into_iter().all(|sender| sender.join().unwrap()));
     });
     assert_eq!(gateway.events().len(), 200);
+}
+
+/// It would accept what is signed with development secrets, and nothing else.
+#[test]
+fn a_configured_gateway_without_its_file_is_not_one_for_development() {
+    let gateway = start();
+    fs::remove_file(gateway.folder().join("hookfast.toml")).unwrap();
+    reload(&gateway, "everything stays as it was");
+    assert_eq!((status(&gateway, SECRET, 1), status(&gateway, NEW, 2)), (200, 401));
+    assert!(!gateway.folder().join("hookfast.dev-secrets.toml").exists());
+}
+
+#[test]
+fn handlers_that_a_reload_takes_away_or_adds_do_not_run_and_are_named() {
+    let old = "[handlers.old]\nrun = \"log\"\npaused = true\n";
+    let gateway = patient(Database::Sqlite).sections(old).start();
+    assert_eq!(status(&gateway, SECRET, 1), 200);
+    change_config(&gateway, old, "[handlers.new]\nrun = \"log\"\n");
+    reload(&gateway, "the handler `new` is new: its jobs wait until the next start");
+    assert_eq!(status(&gateway, SECRET, 2), 200);
+    let lines = [
+        "jobs of `new`, which is new in the configuration and runs after the next start: 1 pending",
+        "jobs of `old`, which is not in the configuration: 1 pending",
+    ];
+    eventually("both are named", || {
+        let answer = get(&gateway, "/readyz?verbose");
+        lines.iter().all(|line| answer.text().contains(line))
+    });
+    let gateway = gateway.restart_in_order();
+    eventually("the new one runs", || {
+        gateway.query("SELECT count(*) FROM jobs WHERE handler = 'new' AND state = 'succeeded'") == [["1"]]
+    });
 }

@@ -1,6 +1,6 @@
 //! `hookfast serve`, `receive` and `work`: everything in one process, or one of its halves.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -22,11 +22,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::apart::OwnProcess;
-use crate::config::ConfiguredHandler;
+use crate::config::{self, ConfiguredHandler};
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::keeping::Keeping;
-use crate::unclaimed::{self, Report};
+use crate::unclaimed::{self, Configured, Report};
 use crate::{Config, Problem, in_runtime};
 
 /// File descriptors that are not connections: databases, listeners, logs.
@@ -89,7 +89,8 @@ pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
     let for_handlers = handlers_runtime(&config)?;
     let prepared = Prepared {
         role: role.clone(),
-        file: file.map(Path::to_owned),
+        // Looked for once: without its file, a gateway that was configured must not become one for development.
+        file: config::file_in_use(*file).map(Path::to_owned),
         own_handlers: (*handlers).clone(),
         commits: commits.handle().clone(),
         for_handlers: for_handlers.handle().clone(),
@@ -154,7 +155,7 @@ struct Workers {
     config: hookfast_processor::Config,
     queue: Arc<dyn Queue>,
     apart: Arc<OwnProcess>,
-    configured: BTreeSet<String>,
+    configured: Arc<Configured>,
     stage: Stage,
 }
 
@@ -174,7 +175,7 @@ impl Workers {
             config: config.work.clone(),
             queue: Arc::clone(queue),
             apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
-            configured: unclaimed::configured(config),
+            configured: Configured::of(config),
             stage: Stage::NotYet,
         }
     }
@@ -187,7 +188,7 @@ impl Workers {
     /// requests to leave time holds up recording.
     fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
         if let Some(staff) = &self.staff {
-            commits.spawn(unclaimed::warn(Arc::clone(&store), self.configured.clone()));
+            commits.spawn(unclaimed::warn(Arc::clone(&store), Arc::clone(&self.configured)));
             let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
             let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
             let start = start_workers(surroundings, staff.clone(), self.config.clone());
@@ -210,11 +211,11 @@ impl Workers {
         staff.filter(|staff| staff.is_paused).map(|staff| staff.name.clone()).collect()
     }
 
-    /// Pauses the handlers that the configuration pauses, and lets the others go on.
+    /// Pauses the handlers that the configuration pauses or does not have any more, and lets the others go on.
     fn pause(&mut self, config: &Config) {
         for staff in self.staff.iter_mut().flatten() {
-            staff.is_paused =
-                config.handlers.iter().any(|handler| handler.is_paused && is_named(handler, staff.name.as_str()));
+            let configured = config.handlers.iter().find(|handler| is_named(handler, staff.name.as_str()));
+            staff.is_paused = configured.is_none_or(|handler| handler.is_paused);
         }
         if let Stage::Running(running) = &self.stage {
             running.pause(&self.paused());
@@ -351,7 +352,7 @@ impl Gateway {
             greeting.say_queue_is_away();
         }
         let ingest = match role.receives() {
-            true => Some(self.start_ingest(config, development.as_ref(), &queue, &mut greeting).await?),
+            true => Some(self.start_ingest(config, development.as_ref(), &workers, &mut greeting).await?),
             false => None,
         };
         greeting.print();
@@ -394,20 +395,21 @@ impl Gateway {
         &self,
         config: Config,
         development: Option<&Development>,
-        queue: &Arc<dyn Queue>,
+        workers: &Workers,
         greeting: &mut Greeting,
     ) -> Result<hookfast_ingest::Running, Exit> {
         let listener = bind(config.ingest_listen, "ingest").await?;
         let address = listener.local_addr().map_err(Exit::failed)?;
         greeting.add_ingest(&config, development, address);
         let known_providers = config.providers.for_recognition();
+        let queue = &workers.queue;
         let leads_to_workers = queue.is_shared() || self.prepared.role.works();
         let to_workers = leads_to_workers.then(|| Arc::clone(queue));
         let ingest = config.ingest.clone();
         let clock = Arc::new(SystemClock);
         let (store, spool) = self.keeping.for_recording();
         let (keeping, queue) = (Arc::clone(&self.keeping), Arc::clone(queue));
-        let details = Report { keeping, queue, configured: unclaimed::configured(&config) };
+        let details = Report { keeping, queue, configured: Arc::clone(&workers.configured) };
         let details = Some(Arc::new(details) as _);
         let recording = Recording { store, spool, queue: to_workers, details, commits: &self.prepared.commits };
         Ingest::start(listener, ingest, table(config), known_providers, recording, clock).await.map_err(Exit::failed)
@@ -473,13 +475,12 @@ impl Gateway {
 
     /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
     async fn reload(&self, ingest: Option<&hookfast_ingest::Running>, workers: &mut Workers, fixed: &Fixed) {
-        let loaded =
-            crate::config::load(self.prepared.file.as_deref(), &self.prepared.own_handlers).and_then(|mut config| {
-                match supply_secrets(&mut config, Missing::MakeUp) {
-                    Ok(_) => Ok(config),
-                    Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
-                }
-            });
+        let loaded = config::load(self.prepared.file.as_deref(), &self.prepared.own_handlers).and_then(|mut config| {
+            match supply_secrets(&mut config, Missing::MakeUp) {
+                Ok(_) => Ok(config),
+                Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
+            }
+        });
         match loaded {
             Err(problems) => {
                 for problem in &problems {
@@ -496,11 +497,21 @@ impl Gateway {
                 let (sources, handlers) = (config.sources.len(), config.handlers.len());
                 workers.queue.serve(&self.served(&config)).await;
                 workers.pause(&config);
+                self.tell_of_changed_handlers(workers, &config);
                 if let Some(ingest) = ingest {
                     ingest.reload(table(config));
                 }
                 tracing::info!(sources, handlers, "the configuration was reloaded");
             }
+        }
+    }
+
+    fn tell_of_changed_handlers(&self, workers: &Workers, config: &Config) {
+        for handler in workers.configured.reload(config) {
+            tracing::warn!(handler, "the handler `{handler}` is new: its jobs wait until the next start");
+        }
+        if let Some(store) = self.keeping.store() {
+            tokio::spawn(unclaimed::warn(store, Arc::clone(&workers.configured)));
         }
     }
 }

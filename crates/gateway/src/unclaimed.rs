@@ -1,7 +1,7 @@
 //! Jobs that nothing runs, because their handlers are not in the configuration: renamed, removed, or of another program.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use hookfast_ingest::Details;
@@ -15,11 +15,50 @@ use crate::keeping::Keeping;
 pub(crate) struct Report {
     pub(crate) keeping: Arc<Keeping>,
     pub(crate) queue: Arc<dyn Queue>,
-    pub(crate) configured: BTreeSet<String>,
+    pub(crate) configured: Arc<Configured>,
 }
 
-/// The names of all handlers of a configuration, also of those that are paused or run elsewhere.
-pub(crate) fn configured(config: &Config) -> BTreeSet<String> {
+/// The names of all handlers of the configuration, also of those that are paused or run elsewhere.
+pub(crate) struct Configured {
+    /// Only these run: a handler that a reload adds begins at the next start.
+    at_start: BTreeSet<String>,
+    now: RwLock<BTreeSet<String>>,
+}
+
+impl Configured {
+    pub(crate) fn of(config: &Config) -> Arc<Self> {
+        Arc::new(Self { at_start: names(config), now: RwLock::new(names(config)) })
+    }
+
+    /// The configuration was reloaded. Says which of its handlers do not run before the next start.
+    pub(crate) fn reload(&self, config: &Config) -> Vec<String> {
+        let now = names(config);
+        let new = now.difference(&self.at_start).cloned().collect();
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = now;
+        new
+    }
+
+    /// Handlers that have jobs which nothing here runs, each with the reason and its counts by state.
+    fn unclaimed<'a>(&self, backlog: &'a Backlog) -> BTreeMap<&'a str, (&'static str, String)> {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = BTreeMap::new();
+        for (handler, state, count) in &backlog.jobs {
+            let why = match (now.contains(handler), self.at_start.contains(handler)) {
+                (true, true) => continue,
+                (true, false) => "is new in the configuration and runs after the next start",
+                (false, _) => "is not in the configuration",
+            };
+            if *count > 0 {
+                let (_, counts): &mut (_, Vec<String>) =
+                    found.entry(handler.as_str()).or_insert_with(|| (why, Vec::new()));
+                counts.push(format!("{count} {state}"));
+            }
+        }
+        found.into_iter().map(|(handler, (why, counts))| (handler, (why, counts.join(", ")))).collect()
+    }
+}
+
+fn names(config: &Config) -> BTreeSet<String> {
     config.handlers.iter().map(|handler| handler.subscription.handler.to_string()).collect()
 }
 
@@ -34,9 +73,9 @@ impl Details for Report {
         let Some(store) = self.keeping.store() else { return lines };
         match store.backlog().await {
             Ok(backlog) => {
-                let unclaimed = unclaimed(&backlog, &self.configured);
-                let line = |(handler, count): (&str, String)| {
-                    format!("jobs of `{handler}`, which is not in the configuration: {count}")
+                let unclaimed = self.configured.unclaimed(&backlog);
+                let line = |(handler, (why, count)): (&str, (&str, String))| {
+                    format!("jobs of `{handler}`, which {why}: {count}")
                 };
                 lines.extend(unclaimed.into_iter().map(line));
             }
@@ -47,13 +86,13 @@ impl Details for Report {
 }
 
 /// Warns of jobs that nothing runs, and says what can be done about them.
-pub(crate) async fn warn(store: Arc<dyn Store>, configured: BTreeSet<String>) {
+pub(crate) async fn warn(store: Arc<dyn Store>, configured: Arc<Configured>) {
     match store.backlog().await {
         Ok(backlog) => {
-            for (handler, count) in unclaimed(&backlog, &configured) {
+            for (handler, (why, count)) in configured.unclaimed(&backlog) {
                 tracing::warn!(
                     handler,
-                    "there are jobs of `{handler}`, which is not in the configuration, so nothing runs them: {count}. \
+                    "there are jobs of `{handler}`, which {why}, so nothing runs them: {count}. \
                      `hookfast jobs list --handler {handler}` shows them; `hookfast jobs move` gives them to another \
                      handler, `hookfast jobs resolve` ends them"
                 );
@@ -63,17 +102,6 @@ pub(crate) async fn warn(store: Arc<dyn Store>, configured: BTreeSet<String>) {
     }
 }
 
-/// Handlers that have jobs and are not configured, each with its counts by state.
-fn unclaimed<'a>(backlog: &'a Backlog, configured: &BTreeSet<String>) -> BTreeMap<&'a str, String> {
-    let mut counts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (handler, state, count) in &backlog.jobs {
-        if *count > 0 && !configured.contains(handler) {
-            counts.entry(handler).or_default().push(format!("{count} {state}"));
-        }
-    }
-    counts.into_iter().map(|(handler, counts)| (handler, counts.join(", "))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,10 +109,19 @@ mod tests {
     #[test]
     fn jobs_of_handlers_that_are_not_configured_are_counted_by_state() {
         let job = |handler: &str, state: &str, count| (handler.to_owned(), state.to_owned(), count);
-        let jobs =
-            vec![job("aa", "pending", 320), job("aa", "failed", 2), job("bb", "pending", 5), job("cc", "dead", 0)];
+        let jobs = vec![
+            job("aa", "pending", 320),
+            job("aa", "failed", 2),
+            job("bb", "pending", 5),
+            job("cc", "dead", 0),
+            job("dd", "pending", 7),
+        ];
         let backlog = Backlog { jobs, ..Backlog::default() };
-        let found = unclaimed(&backlog, &BTreeSet::from(["bb".to_owned()]));
-        assert_eq!(found, BTreeMap::from([("aa", "320 pending, 2 failed".to_owned())]));
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let configured = Configured { at_start: names(&["aa", "bb"]), now: RwLock::new(names(&["bb", "dd"])) };
+        let found = configured.unclaimed(&backlog);
+        let gone = ("is not in the configuration", "320 pending, 2 failed".to_owned());
+        let new = ("is new in the configuration and runs after the next start", "7 pending".to_owned());
+        assert_eq!(found, BTreeMap::from([("aa", gone), ("dd", new)]));
     }
 }

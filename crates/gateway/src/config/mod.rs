@@ -147,11 +147,16 @@ pub(crate) fn load_for_operators(file: Option<&Path>, handlers: &Handlers) -> Re
     read_for_operators(document(file)?, handlers)
 }
 
+/// The file that is named, or the one that is found in the working folder.
+pub(crate) fn file_in_use(file: Option<&Path>) -> Option<&Path> {
+    file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists()))
+}
+
 fn document(file: Option<&Path>) -> Result<Document, Vec<Problem>> {
     // Not `vars`, which panics at a variable that is not text, whoever set it.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    match file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) {
+    match file_in_use(file) {
         Some(file) => Document::read(file, variables),
         None => Document::for_development(variables),
     }
@@ -159,7 +164,7 @@ fn document(file: Option<&Path>) -> Result<Document, Vec<Problem>> {
 
 /// The providers there are: also those of a configuration that is otherwise wrong.
 pub(crate) fn providers(file: Option<&Path>) -> Result<Providers, Vec<Problem>> {
-    let Some(file) = file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists())) else {
+    let Some(file) = file_in_use(file) else {
         return Ok(Providers::embedded());
     };
     let mut document = Document::read(file, std::iter::empty())?;
