@@ -119,8 +119,20 @@ impl DatabaseFile<'_> {
                 let problem = format!("another process holds its write lock ({problem}). Wait for that one, or end it");
                 OpenError::Unreachable { database, problem }
             }
+            // READONLY, CANTOPEN
+            Some(8 | 14) => self.not_ours(&problem),
             _ => OpenError::Unreachable { database, problem },
         }
+    }
+
+    fn not_ours(&self, problem: &str) -> OpenError {
+        let remedy = "Let the user that runs this command read and write the file and its folder";
+        OpenError::File(format!("{}: {problem}. {remedy}", self.name()))
+    }
+
+    /// SQLite opens a file that may only be read without a word, and the first write fails.
+    pub(super) fn check_writable(&self, is_read_only: bool) -> Result<(), OpenError> {
+        if is_read_only { Err(self.not_ours("it may be read and not written")) } else { Ok(()) }
     }
 
     fn name(&self) -> String {
@@ -415,6 +427,18 @@ impl Checkpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_the_rights_to_use_it_is_told_with_a_remedy() {
+        let file = DatabaseFile { content: Content::Store, path: Path::new("h.db"), max_pages: None };
+        for code in [rusqlite::ffi::SQLITE_READONLY, rusqlite::ffi::SQLITE_CANTOPEN] {
+            let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            let told = file.unreachable(&error).to_string();
+            assert!(told.starts_with("the database file h.db: ") && told.contains("read and write the file"), "{told}");
+        }
+        file.check_writable(false).expect("it can be written");
+        file.check_writable(true).expect_err("it cannot");
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {

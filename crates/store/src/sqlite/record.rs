@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{CachedStatement, Connection, OpenFlags, Transaction, TransactionBehavior, params};
+use rusqlite::{CachedStatement, Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, params};
 
 use super::moment::{after, micros};
 use super::open::{BUSY_TIMEOUT, DatabaseFile, Settings};
@@ -34,6 +34,7 @@ impl Recorder {
     pub(super) fn open(file: &DatabaseFile<'_>) -> Result<Self, OpenError> {
         let (connection, settings) = connect(file).map_err(|error| file.unreachable(&error))?;
         settings.check()?;
+        file.check_writable(connection.is_readonly(MAIN_DB).map_err(|error| file.unreachable(&error))?)?;
         Ok(Self(connection))
     }
 
