@@ -72,6 +72,7 @@ fn a_file_of_secrets_is_read_again() {
     assert_eq!(status(NEW, 2), 401, "nothing changes before the signal");
     reload(&gateway, "the configuration was reloaded");
     assert_eq!((status(NEW, 2), status(SECRET, 3)), (200, 401));
+    assert!(!gateway.log().contains("take effect at the next start"), "nothing else was changed");
 }
 
 #[test]

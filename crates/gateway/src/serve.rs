@@ -559,7 +559,9 @@ impl Fixed {
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
         let handlers: Vec<_> = config.handlers.iter().map(|handler| &handler.config).collect();
-        let rest = format!("{:?} {:?} {:?} {:?} {handlers:?}", config.store, config.spool, config.queue, config.work);
+        // Without what the command decides.
+        let store = hookfast_store::Config { lock: false, dispatch_grace: Duration::ZERO, ..config.store.clone() };
+        let rest = format!("{store:?} {:?} {:?} {:?} {handlers:?}", config.spool, config.queue, config.work);
         Self { ingest_listen, ingest, admin_listen, rest }
     }
 }

@@ -22,18 +22,23 @@ pub(crate) struct Report {
 pub(crate) struct Configured {
     /// Only these run: a handler that a reload adds begins at the next start.
     at_start: BTreeSet<String>,
-    now: RwLock<BTreeSet<String>>,
+    now: RwLock<BTreeMap<String, IsPaused>>,
 }
+
+type IsPaused = bool;
+
+const PAUSED: &str = "is paused";
 
 impl Configured {
     pub(crate) fn of(config: &Config) -> Arc<Self> {
-        Arc::new(Self { at_start: names(config), now: RwLock::new(names(config)) })
+        let now = handlers(config);
+        Arc::new(Self { at_start: now.keys().cloned().collect(), now: RwLock::new(now) })
     }
 
     /// The configuration was reloaded. Says which of its handlers do not run before the next start.
     pub(crate) fn reload(&self, config: &Config) -> Vec<String> {
-        let now = names(config);
-        let new = now.difference(&self.at_start).cloned().collect();
+        let now = handlers(config);
+        let new = now.keys().filter(|handler| !self.at_start.contains(*handler)).cloned().collect();
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = now;
         new
     }
@@ -43,10 +48,11 @@ impl Configured {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = BTreeMap::new();
         for (handler, state, count) in &backlog.jobs {
-            let why = match (now.contains(handler), self.at_start.contains(handler)) {
-                (true, true) => continue,
-                (true, false) => "is new in the configuration and runs after the next start",
-                (false, _) => "is not in the configuration",
+            let why = match (now.get(handler), self.at_start.contains(handler)) {
+                (None, _) => "is not in the configuration",
+                (Some(true), _) => PAUSED,
+                (Some(false), false) => "is new in the configuration and runs after the next start",
+                (Some(false), true) => continue,
             };
             if *count > 0 {
                 let (_, counts): &mut (_, Vec<String>) =
@@ -58,8 +64,8 @@ impl Configured {
     }
 }
 
-fn names(config: &Config) -> BTreeSet<String> {
-    config.handlers.iter().map(|handler| handler.subscription.handler.to_string()).collect()
+fn handlers(config: &Config) -> BTreeMap<String, IsPaused> {
+    config.handlers.iter().map(|handler| (handler.subscription.handler.to_string(), handler.is_paused)).collect()
 }
 
 #[async_trait]
@@ -85,11 +91,12 @@ impl Details for Report {
     }
 }
 
-/// Warns of jobs that nothing runs, and says what can be done about them.
+/// Warns of jobs that nothing runs, and says what can be done about them. That a handler is paused is meant.
 pub(crate) async fn warn(store: Arc<dyn Store>, configured: Arc<Configured>) {
     match store.backlog().await {
         Ok(backlog) => {
-            for (handler, (why, count)) in configured.unclaimed(&backlog) {
+            let unclaimed = configured.unclaimed(&backlog).into_iter().filter(|(_, (why, _))| *why != PAUSED);
+            for (handler, (why, count)) in unclaimed {
                 tracing::warn!(
                     handler,
                     "there are jobs of `{handler}`, which {why}, so nothing runs them: {count}. \
@@ -115,13 +122,16 @@ mod tests {
             job("bb", "pending", 5),
             job("cc", "dead", 0),
             job("dd", "pending", 7),
+            job("ee", "pending", 1),
         ];
         let backlog = Backlog { jobs, ..Backlog::default() };
-        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        let configured = Configured { at_start: names(&["aa", "bb"]), now: RwLock::new(names(&["bb", "dd"])) };
+        let at_start = ["aa", "bb", "ee"].map(str::to_owned).into();
+        let now = [("bb", false), ("dd", false), ("ee", true)].map(|(name, is_paused)| (name.to_owned(), is_paused));
+        let configured = Configured { at_start, now: RwLock::new(now.into()) };
         let found = configured.unclaimed(&backlog);
         let gone = ("is not in the configuration", "320 pending, 2 failed".to_owned());
         let new = ("is new in the configuration and runs after the next start", "7 pending".to_owned());
-        assert_eq!(found, BTreeMap::from([("aa", gone), ("dd", new)]));
+        let paused = (PAUSED, "1 pending".to_owned());
+        assert_eq!(found, BTreeMap::from([("aa", gone), ("dd", new), ("ee", paused)]));
     }
 }

@@ -44,8 +44,13 @@ pub(crate) struct Flight {
     jobs: Mutex<HashMap<JobId, Held>>,
     /// Runs that lost their lease, and that the store is yet to hear of.
     lost: Mutex<Vec<LostRun>>,
-    /// Claims without an answer, and when they were made.
-    unanswered: Mutex<Vec<(Vec<(JobId, Token)>, Instant)>>,
+    unanswered: Mutex<Vec<Unanswered>>,
+}
+
+/// A claim without an answer.
+struct Unanswered {
+    jobs: Vec<(JobId, Token)>,
+    since: Instant,
 }
 
 impl Flight {
@@ -179,16 +184,16 @@ impl Flight {
     /// Notes jobs whose claim was not answered. They are handed back for as long as their lease would last: a statement that
     /// was given up may come through late.
     pub(crate) fn doubt(&self, jobs: Vec<(JobId, Token)>) {
-        self.unanswered().push((jobs, Instant::now()));
+        self.unanswered().push(Unanswered { jobs, since: Instant::now() });
     }
 
     async fn hand_back_unanswered(&self) -> Result<(), StoreError> {
-        self.unanswered().retain(|(_, since)| since.elapsed() < self.lease);
-        let jobs: Vec<_> = self.unanswered().iter().flat_map(|(jobs, _)| jobs.clone()).collect();
+        self.unanswered().retain(|claim| claim.since.elapsed() < self.lease);
+        let jobs: Vec<_> = self.unanswered().iter().flat_map(|claim| claim.jobs.clone()).collect();
         if jobs.is_empty() { Ok(()) } else { self.store.hand_back(&jobs).await }
     }
 
-    fn unanswered(&self) -> MutexGuard<'_, Vec<(Vec<(JobId, Token)>, Instant)>> {
+    fn unanswered(&self) -> MutexGuard<'_, Vec<Unanswered>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

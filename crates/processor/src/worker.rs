@@ -163,7 +163,10 @@ impl Worker {
     /// Stops taking jobs, or goes on. What runs comes to its end; what was claimed and not begun is handed back.
     pub(crate) fn pause(&self, is_paused: bool) {
         if self.is_paused.swap(is_paused, Relaxed) != is_paused {
-            tracing::info!(handler = %self.name, is_paused, "the handler is paused or goes on");
+            match is_paused {
+                true => tracing::info!(handler = %self.name, "the handler is paused"),
+                false => tracing::info!(handler = %self.name, "the handler goes on"),
+            }
             self.pause_changed.notify_waiters();
         }
     }

@@ -31,7 +31,7 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use limit::StatementLimit;
@@ -82,6 +82,10 @@ pub(crate) struct SqliteStore {
     /// connections included, and another process could take the WAL for its own.
     _file: Arc<File>,
 }
+
+/// How long a part of an operator's act waits for its turn, and how long between two tries.
+const ACT_PATIENCE: Duration = Duration::from_secs(30);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl Record for SqliteStore {
@@ -219,7 +223,7 @@ impl Operate for SqliteStore {
     }
 
     async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError> {
-        let mut writing = self.begin().await?;
+        let mut writing = self.begin_patiently().await?;
         let changed = act::act(&mut writing, step).await.map_err(|error| self.judge(&error))?;
         // Not noted, not done.
         let changed = changed.ok_or_else(|| StoreError::Rejected(format!("there is no act {}", step.audit)))?;
@@ -318,6 +322,18 @@ impl SqliteStore {
 
     fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operator's command is another process than the gateway, and SQLite lets them wait for each other without an order. A
+    /// command can wait for longer than a webhook.
+    async fn begin_patiently(&self) -> Result<Writing, StoreError> {
+        let until = Instant::now() + ACT_PATIENCE;
+        loop {
+            match self.begin().await {
+                Err(StoreError::Unavailable(_)) if Instant::now() < until => sleep(BETWEEN_TRIES).await,
+                begun => return begun,
+            }
+        }
     }
 
     /// Begins to write, as soon as it is our turn.
@@ -419,8 +435,9 @@ mod tests {
     use rusqlite::{Connection, StatementStatus};
     use sqlx::Row;
 
+    use super::open::BUSY_TIMEOUT;
     use super::{SqliteStore, act, sweep, work};
-    use crate::Migrate;
+    use crate::{Migrate, StoreError};
 
     /// SQLite's plans for the statements of a text.
     async fn plans(store: &SqliteStore, text: &'static str) -> Vec<String> {
@@ -431,6 +448,24 @@ mod tests {
             lines.extend(rows.iter().map(|row| row.get::<String, _>("detail")));
         }
         lines
+    }
+
+    /// Another process holds the write lock for longer than one try lasts.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_operators_act_waits_for_its_turn() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("test.db");
+        let store = SqliteStore::open(&path, std::time::Duration::ZERO, Migrate::Run).await.expect("opens");
+        let other = Connection::open(&path).expect("opens");
+        other.execute_batch("BEGIN IMMEDIATE").expect("nothing else writes");
+        let (first_try, act) = tokio::join!(store.begin(), async {
+            let mut act = std::pin::pin!(store.begin_patiently());
+            assert!(tokio::time::timeout(BUSY_TIMEOUT * 2, &mut act).await.is_err(), "it waits");
+            other.execute_batch("ROLLBACK").expect("it was begun");
+            act.await
+        });
+        assert!(matches!(first_try, Err(StoreError::Unavailable(_))), "one try does not wait that long");
+        act.expect("its turn has come");
     }
 
     /// A statement that goes through a whole table is right, and ever slower.
