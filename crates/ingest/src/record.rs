@@ -78,7 +78,7 @@ struct Submission {
     events: Vec<Routed>,
     deadline: Instant,
     reply: oneshot::Sender<Result<Vec<Recorded>, NotRecorded>>,
-    _memory: MemoryShare,
+    _memory: Option<MemoryShare>,
 }
 
 /// The store did not take it; the cause is in the log.
@@ -105,7 +105,7 @@ impl Recorder {
     pub(crate) async fn record(
         &self,
         events: Vec<Routed>,
-        memory: MemoryShare,
+        memory: Option<MemoryShare>,
         deadline: Instant,
     ) -> Result<Vec<Recorded>, Rejection> {
         let (reply, answer) = oneshot::channel();
@@ -318,7 +318,7 @@ struct Part {
 struct Waiting {
     events: usize,
     reply: oneshot::Sender<Result<Vec<Recorded>, NotRecorded>>,
-    _memory: MemoryShare,
+    _memory: Option<MemoryShare>,
 }
 
 impl Part {
