@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hookfast_harness::{Client, Gateway, Setup, eventually, post, sample};
+use hookfast_harness::{Client, Database, Gateway, Setup, eventually, post, sample};
 use hookfast_webhook::Request;
 
-use super::{assert_recorded, assert_serves, assert_unharmed, setup, signed_bytes, stranger, unproved, with_header};
+use super::{
+    assert_recorded, assert_serves, assert_unharmed, setup, setup_on, signed_bytes, stranger, unproved, with_header,
+};
 
 /// How many genuine requests are sent during an attack.
 const GOOD: u64 = 30;
@@ -131,6 +133,33 @@ fn case_25_memory_stays_within_what_is_set_for_bodies() {
     assert_serves(&gateway);
     let peak = gateway.peak_memory_bytes();
     assert!(peak < BODY_MEMORY + REST_BYTES, "{peak} bytes for {} uploads", uploads.len());
+}
+
+/// Each record of a batch is an event, and each event keeps the headers of its request.
+#[test]
+fn case_25_many_records_with_large_headers_are_refused() {
+    const MEMORY_BYTES: usize = 100 << 20;
+    let section = "[sources.garmin]\nprovider = \"garmin\"\nclient_id = \"c-1\"\nanswer_deadline = \"60s\"";
+    for database in [Database::Sqlite, Database::Postgres] {
+        let gateway = setup_on(database).sections(section).start();
+        let send = |records: usize, padding: usize| {
+            let numbers = (0..records).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+            let (body, padding) = (format!(r#"{{"dailies":[{numbers}]}}"#), "x".repeat(padding));
+            let head =
+                format!("POST /webhooks/garmin HTTP/1.1\r\nhost: a\r\ngarmin-client-id: c-1\r\nx: {padding}\r\n");
+            let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            gateway.client().raw(request.as_bytes()).unwrap()
+        };
+        let before = gateway.peak_memory_bytes();
+        let refused = send(10_000, 60_000);
+        assert_eq!(refused.status, 413);
+        assert!(refused.text().contains("too many events"), "{}", refused.text());
+        assert_eq!(send(10, 60_000).status, 200, "few records may have large headers");
+        assert_eq!(send(1_000, 100).status, 200, "and small headers many records");
+        let grown = gateway.peak_memory_bytes() - before;
+        assert!(grown < MEMORY_BYTES, "{grown} bytes for a request of 160 KB");
+        assert_serves(&gateway);
+    }
 }
 
 /// A gateway whose places are all taken by connections that say no more than this, from four addresses.

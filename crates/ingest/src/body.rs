@@ -108,8 +108,19 @@ impl MemoryShare {
         self.held > SMALL_PIECES
     }
 
+    /// Makes the share large enough for what is kept of a genuine request, which can be more than its body. It may have
+    /// that if there is room; more than there can ever be is refused for good.
+    pub(crate) fn grow_for_genuine(&mut self, bytes: u64) -> Result<(), Rejection> {
+        let bytes = usize::try_from(bytes).map_err(|_| Rejection::TooManyEvents)?;
+        if bytes.div_ceil(PIECE_BYTES) > self.pool.pieces {
+            return Err(Rejection::TooManyEvents);
+        }
+        self.limit_pieces = self.limit_pieces.max(bytes.div_ceil(PIECE_BYTES));
+        self.grow(bytes)
+    }
+
     /// Makes the share large enough for `bytes`.
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Rejection> {
+    fn grow(&mut self, bytes: usize) -> Result<(), Rejection> {
         let pieces = bytes.div_ceil(PIECE_BYTES);
         if pieces <= self.held {
             return Ok(());

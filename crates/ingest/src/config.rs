@@ -21,7 +21,7 @@ pub struct Config {
     pub queue_requests: usize,
     /// How many events share a commit.
     pub batch_events: usize,
-    /// How many bytes of bodies share a commit.
+    /// How many bytes share a commit: bodies, headers, and what is kept beside them.
     pub batch_bytes: u64,
     /// How many bytes of bodies may be in memory.
     pub body_memory: u64,
