@@ -26,7 +26,8 @@ const SMALL_PIECES: usize = 64;
 /// Large bodies leave this part of the memory to small ones: a quarter.
 const RESERVE: usize = 4;
 
-/// One client has this part of the memory at most: a sixteenth. Ten that take all they can get leave enough for others.
+/// One client has this part of the memory at most for what is not yet known to be genuine: a sixteenth. Ten that take all
+/// they can get leave enough for others.
 const SHARE: usize = 16;
 
 /// Beside a body of the largest size, a client has at least this part for others.
@@ -52,6 +53,7 @@ struct Used {
     pieces: usize,
     /// How many of them are used by large bodies.
     by_large: usize,
+    /// What is not yet known to be genuine, by client.
     by_network: HashMap<IpAddr, usize>,
 }
 
@@ -59,7 +61,7 @@ struct Used {
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     pool: Arc<Pool>,
-    /// `None` if the client is not known, because a trusted proxy does not name it.
+    /// `None` if it does not count as any client's: it is genuine, or a trusted proxy does not name the client.
     network: Option<IpAddr>,
     /// The largest that the body may become.
     limit_pieces: usize,
@@ -108,15 +110,30 @@ impl MemoryShare {
         self.held > SMALL_PIECES
     }
 
-    /// Makes the share large enough for what is kept of a genuine request, which can be more than its body. It may have
-    /// that if there is room; more than there can ever be is refused for good.
+    /// Makes the share large enough for what is kept of a genuine request, which can be more than its body. It no longer
+    /// counts as its client's, because it ends with the commit and not when the client likes. More memory than there is at
+    /// all is refused for good.
     pub(crate) fn grow_for_genuine(&mut self, bytes: u64) -> Result<(), Rejection> {
         let bytes = usize::try_from(bytes).map_err(|_| Rejection::TooManyEvents)?;
         if bytes.div_ceil(PIECE_BYTES) > self.pool.pieces {
             return Err(Rejection::TooManyEvents);
         }
         self.limit_pieces = self.limit_pieces.max(bytes.div_ceil(PIECE_BYTES));
+        let pool = Arc::clone(&self.pool);
+        self.leave_client(&mut pool.used());
         self.grow(bytes)
+    }
+
+    /// From now on the memory does not count as the client's.
+    fn leave_client(&mut self, used: &mut Used) {
+        if let Some(network) = self.network.take()
+            && let Some(by_client) = used.by_network.get_mut(&network)
+        {
+            *by_client -= self.held;
+            if *by_client == 0 {
+                used.by_network.remove(&network);
+            }
+        }
     }
 
     /// Makes the share large enough for `bytes`.
@@ -149,19 +166,13 @@ impl Drop for MemoryShare {
         if self.held == 0 {
             return;
         }
-        let mut used = self.pool.used();
+        let pool = Arc::clone(&self.pool);
+        let mut used = pool.used();
         used.pieces -= self.held;
         if self.is_large() {
             used.by_large -= self.held;
         }
-        if let Some(network) = self.network
-            && let Some(by_client) = used.by_network.get_mut(&network)
-        {
-            *by_client -= self.held;
-            if *by_client == 0 {
-                used.by_network.remove(&network);
-            }
-        }
+        self.leave_client(&mut used);
     }
 }
 
@@ -349,6 +360,25 @@ mod tests {
         let _greedy = fill(&memory, "2001:db8:7:1::1".parse().ok(), 10 * MIB);
         let mut other = memory.share("2001:db8:7:2::1".parse().ok(), 10 * MIB as u64);
         assert!(other.grow(10 * MIB).is_err());
+    }
+
+    #[test]
+    fn a_genuine_request_does_not_count_as_its_clients() {
+        let memory = BodyMemory::new(256 * MIB as u64);
+        let mut waiting = fill(&memory, client(1), MIB);
+        assert_eq!(waiting.len(), 16);
+        for share in &mut waiting {
+            share.grow_for_genuine(MIB as u64 + 2_000).expect("there is room");
+        }
+        let more = fill(&memory, client(1), MIB);
+        assert_eq!(more.len(), 16);
+        drop((waiting, more));
+        let mut heavy = memory.share(client(1), 1);
+        assert!(matches!(heavy.grow_for_genuine(257 * MIB as u64), Err(Rejection::TooManyEvents)));
+        heavy.grow_for_genuine(256 * MIB as u64).expect("it may have all there is");
+        drop(heavy);
+        let used = memory.0.used();
+        assert!(used.pieces == 0 && used.by_large == 0 && used.by_network.is_empty(), "{used:?}");
     }
 
     #[test]
