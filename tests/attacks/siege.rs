@@ -61,7 +61,7 @@ fn case_27_many_slow_clients_of_every_kind_hold_up_nobody() {
     assert_all_found_a_place(&gateway, &ledger);
 }
 
-/// One address has only so many places. Where that does not keep any free, silent ones give way.
+/// The limit for one address keeps places free for others. Where it does not, silent connections give way.
 #[test]
 fn case_27_even_without_places_of_their_own_others_are_served() {
     let gateway = patient().ingest("connections = 1024\nconnections_per_address = 1024").start();

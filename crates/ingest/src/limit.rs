@@ -191,6 +191,32 @@ mod tests {
     }
 
     #[test]
+    fn what_a_source_refuses_has_a_limit_that_genuine_requests_do_not_meet() {
+        let (limits, source) = (Limits::new(&Config::default()), Source::decoy());
+        // No client is known, so only the limit of the source counts.
+        let refused_in_full = (0..1_000_000).take_while(|_| limits.note_refusal(&source, None).is_ok()).count();
+        assert!((10_000..1_000_000).contains(&refused_in_full), "{refused_in_full}");
+        limits.admit_genuine(&source, [192, 0, 2, 1].into()).expect("there is no rate");
+    }
+
+    #[test]
+    fn an_address_is_turned_away_for_refusals_unless_it_is_genuine() {
+        let refusals_per_address = "3/m".parse().expect("a rate");
+        let (limits, source) = (Limits::new(&Config { refusals_per_address, ..Config::default() }), Source::decoy());
+        let client = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let attacker = client("2001:db8:7:1::1");
+        let refused_in_full = (0..10).filter(|_| limits.note_refusal(&source, Some(attacker)).is_ok()).count();
+        assert_eq!(refused_in_full, 3);
+        assert!(limits.refusals.admit(attacker).is_err());
+        assert!(limits.refusals.admit(client("2001:db8:7:2::1")).is_err(), "it is in the same network");
+        assert!(limits.refusals.admit(client("2001:db8:8:1::1")).is_ok());
+        limits.admit_genuine(&source, attacker).expect("there is no rate");
+        assert!(limits.refusals.admit(attacker).is_ok());
+        limits.forget_idle_addresses();
+        assert!(limits.note_refusal(&source, Some(attacker)).is_err(), "it is not forgotten yet");
+    }
+
+    #[test]
     fn there_must_be_one_host_and_no_other_in_the_url() {
         assert!(check("/x", Version::HTTP_11, &["a.example"]));
         assert!(check("http://a.example/x", Version::HTTP_11, &["A.example"]));
