@@ -17,6 +17,7 @@ mod secrets;
 mod siege;
 mod signature;
 mod slow;
+mod strangers;
 
 use std::process::Output;
 

@@ -13,7 +13,8 @@ const SLOW_CLIENTS: usize = 2_000;
 
 /// A gateway whose deadlines are all long, but for this one.
 fn impatient(deadline: &str) -> Gateway {
-    let long = ["header_timeout", "body_timeout", "idle_timeout"].into_iter().filter(|key| *key != deadline);
+    let long =
+        ["header_timeout", "body_timeout", "stall_timeout", "idle_timeout"].into_iter().filter(|key| *key != deadline);
     let setup = long.fold(setup(), |setup: Setup, key| setup.ingest(&format!("{key} = \"10m\"")));
     setup.ingest(&format!("{deadline} = \"2s\"")).start()
 }

@@ -1,6 +1,6 @@
 //! More than the database can take: a plain answer at once, never a hang, never a promise that is not kept.
 
-use hookfast_harness::{Database, Gateway, Load, eventually, sample};
+use hookfast_harness::{Database, Gateway, Load, eventually, post, sample};
 
 use crate::setup;
 
@@ -39,12 +39,19 @@ fn memory_for_bodies_is_bounded(database: Database) {
 
 fn connections_beyond_the_cap_are_refused_and_come_back(database: Database) {
     let gateway = setup(database).ingest("connections = 2\nanswer_deadline = \"20s\"").start();
+    // Both have a request under way: one that waits for its sender would give way.
+    let hold = gateway.hold_writes();
     let mut clients = [gateway.client(), gateway.client()];
     for client in &mut clients {
-        assert_eq!(client.send(&sample(1)).unwrap().status, 200);
+        client.write(&post(&sample(1))).unwrap();
+        client.wait_until_read();
     }
     let answer = gateway.client().read_answer().unwrap();
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    drop(hold);
+    for client in &mut clients {
+        assert_eq!(client.read_answer().unwrap().status, 200);
+    }
     drop(clients);
     eventually("there is a place again", || gateway.client().send(&sample(1)).is_ok_and(|answer| answer.status == 200));
 }

@@ -45,6 +45,14 @@ pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
     }
 }
 
+/// What shares of memory and the limit of refusals count as one client: an IPv6 network may have a whole /48 to hop in.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 80)).into(),
+    }
+}
+
 /// The client's address. `X-Forwarded-For` grows to the right, and everything left of what our own proxies wrote is
 /// whatever the client liked to send: so it is read from the right, and the first address that is not a trusted proxy is
 /// the client. If that place cannot be read, nothing better than the peer is known.
@@ -148,6 +156,10 @@ mod tests {
         let key = |text: &str| limited_as(text.parse().expect("an address"));
         assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:1"));
         assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+        let key = |text: &str| network_of(text.parse().expect("an address"));
+        assert_eq!(key("2001:db8:7::1"), key("2001:db8:7:ffff::1"));
+        assert_ne!(key("2001:db8:7::1"), key("2001:db8:8::1"));
         assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
     }
 

@@ -29,6 +29,8 @@ pub(crate) enum Rejection {
     RateLimited(Duration),
     /// The body is larger than the source allows.
     TooLarge,
+    /// Its events would weigh too much: many, each with the whole head of the request.
+    TooManyEvents,
     /// The body did not come in time.
     BodyTimeout,
     /// The client went away in the middle of the body.
@@ -55,6 +57,7 @@ impl Rejection {
             Self::AddressNotAllowed => "address_not_allowed",
             Self::RateLimited(_) => "rate_limited",
             Self::TooLarge => "too_large",
+            Self::TooManyEvents => "too_many_events",
             Self::BodyTimeout => "body_timeout",
             Self::BodyBroken => "body_broken",
             Self::Refused(..) => "refused",
@@ -66,12 +69,13 @@ impl Rejection {
     }
 
     /// Every word that [`Rejection::reason`] gives for a request to a source.
-    pub(crate) const REASONS: [&'static str; 12] = [
+    pub(crate) const REASONS: [&'static str; 13] = [
         "method_not_allowed",
         "bad_request",
         "address_not_allowed",
         "rate_limited",
         "too_large",
+        "too_many_events",
         "body_timeout",
         "body_broken",
         "refused",
@@ -88,7 +92,7 @@ impl Rejection {
             Self::BadRequest(_) | Self::BodyBroken => StatusCode::BAD_REQUEST,
             Self::AddressNotAllowed => StatusCode::FORBIDDEN,
             Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge | Self::TooManyEvents => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Refused(refusal, _) => refusal.status(),
             Self::Overloaded | Self::Late | Self::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
@@ -105,6 +109,7 @@ impl Rejection {
             Self::AddressNotAllowed => "This address is not allowed here.",
             Self::RateLimited(_) => "Too many requests. Send this one again later.",
             Self::TooLarge => "The body is too large.",
+            Self::TooManyEvents => "The request has too many events for the size of its headers. Send fewer at once.",
             Self::BodyTimeout | Self::BodyBroken => "The body did not arrive whole.",
             Self::Refused(..) => "The request could not be verified.",
             Self::Overloaded | Self::Late | Self::NotRecorded | Self::Internal => {

@@ -1,33 +1,54 @@
-//! How many connections may be open: in all, and from one address, so that one client cannot take every place.
+//! How many connections may be open: in all, and from one address, so that one client cannot take every place. When all
+//! places are taken, a silent connection gives its place to the next one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, counter, gauge};
+use tokio::time::Instant;
 
 use crate::address::limited_as;
+use crate::connection::{Activity, Worth};
 use crate::{AddressRange, Config};
+
+/// How many silent connections are looked for at once, because looking at all connections costs.
+const SILENT_AT_ONCE: usize = 64;
+
+/// When none was silent, they are looked at again after this time.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 pub(crate) struct ConnectionCaps {
     total: usize,
     per_address: usize,
-    exempt: Vec<AddressRange>,
+    trusted: Vec<AddressRange>,
     open: Mutex<Open>,
     gauge: Gauge,
     refused: Counter,
+    evicted: Counter,
 }
 
 #[derive(Default)]
 struct Open {
-    total: usize,
+    connections: HashMap<u64, Connection>,
     by_address: HashMap<IpAddr, usize>,
+    next_id: u64,
+    /// Connections that were silent, those worth least at the end.
+    silent: Vec<(Worth, u64)>,
+    look_again: Option<Instant>,
+}
+
+struct Connection {
+    address: IpAddr,
+    activity: Activity,
 }
 
 /// A connection's place; given back when dropped.
 pub(crate) struct Place {
     caps: Arc<ConnectionCaps>,
-    address: IpAddr,
+    id: u64,
+    pub(crate) activity: Activity,
 }
 
 impl ConnectionCaps {
@@ -35,28 +56,41 @@ impl ConnectionCaps {
         Self {
             total: config.connections,
             per_address: config.connections_per_address,
-            exempt: config.trusted_proxies.clone(),
+            trusted: config.trusted_proxies.clone(),
             open: Mutex::default(),
             gauge: gauge!("hookfast_connections"),
             refused: counter!("hookfast_connections_refused_total"),
+            evicted: counter!("hookfast_connections_evicted_total"),
         }
     }
 
     /// A place for a connection from `peer`, if there is one.
     pub(crate) fn take_place(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let address = limited_as(peer);
-        let per_address =
-            if self.exempt.iter().any(|range| range.contains(peer)) { usize::MAX } else { self.per_address };
+        let is_trusted = self.trusted.iter().any(|range| range.contains(peer));
         let mut open = self.open();
         let from_address = open.by_address.get(&address).copied().unwrap_or(0);
-        if open.total >= self.total || from_address >= per_address {
+        if from_address >= self.per_address && !is_trusted || !self.has_room(&mut open) {
             self.refused.increment(1);
             return None;
         }
-        open.total += 1;
-        open.by_address.insert(address, from_address + 1);
-        self.gauge.set(open.total as f64);
-        Some(Place { caps: Arc::clone(self), address })
+        let (id, activity) = (open.next_id, Activity::new(is_trusted));
+        open.next_id += 1;
+        open.connections.insert(id, Connection { address, activity: activity.clone() });
+        *open.by_address.entry(address).or_default() += 1;
+        self.gauge.set(open.connections.len() as f64);
+        Some(Place { caps: Arc::clone(self), id, activity })
+    }
+
+    /// Whether there is room for one more; a silent connection gives way if need be.
+    fn has_room(&self, open: &mut Open) -> bool {
+        if open.connections.len() < self.total {
+            return true;
+        }
+        let Some(evicted) = open.take_silent() else { return false };
+        open.remove(evicted).inspect(|connection| connection.activity.evict());
+        self.evicted.increment(1);
+        true
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Open> {
@@ -65,17 +99,59 @@ impl ConnectionCaps {
     }
 }
 
+impl Open {
+    /// The silent connection that is worth least.
+    fn take_silent(&mut self) -> Option<u64> {
+        self.next_silent().or_else(|| {
+            self.look_for_silent();
+            self.next_silent()
+        })
+    }
+
+    /// One of those that were found silent, if it has been silent since.
+    fn next_silent(&mut self) -> Option<u64> {
+        while let Some((worth, id)) = self.silent.pop() {
+            if self.connections.get(&id).is_some_and(|connection| connection.activity.worth() == Some(worth)) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn look_for_silent(&mut self) {
+        let now = Instant::now();
+        if self.look_again.is_some_and(|time| now < time) {
+            return;
+        }
+        let worth = |(id, connection): (&u64, &Connection)| Some((connection.activity.worth()?, *id));
+        let mut silent: Vec<_> = self.connections.iter().filter_map(worth).collect();
+        silent.sort_unstable();
+        let unproven = silent.partition_point(|(worth, _)| !worth.is_proven);
+        // While one that has proved something is about to go, another may come that has not: so only one is chosen then.
+        silent.truncate(unproven.clamp(1, SILENT_AT_ONCE));
+        silent.reverse();
+        self.look_again = silent.is_empty().then(|| now + LOOK_AGAIN_AFTER);
+        self.silent = silent;
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Connection> {
+        let connection = self.connections.remove(&id)?;
+        if let Some(count) = self.by_address.get_mut(&connection.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&connection.address);
+            }
+        }
+        Some(connection)
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.caps.open();
-        open.total -= 1;
-        if let Some(count) = open.by_address.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                open.by_address.remove(&self.address);
-            }
-        }
-        self.caps.gauge.set(open.total as f64);
+        // One that gave way is gone already.
+        open.remove(self.id);
+        self.caps.gauge.set(open.connections.len() as f64);
     }
 }
 
@@ -105,11 +181,48 @@ mod tests {
         assert!(caps.take_place(address("192.0.2.2")).is_some());
     }
 
+    /// Takes places for connections that are at work.
+    fn take_for_work(caps: &Arc<ConnectionCaps>, peer: &str, count: usize) -> Vec<Place> {
+        let places = (0..count).filter_map(|_| caps.take_place(address(peer)));
+        places.inspect(|place| place.activity.begin()).collect()
+    }
+
     #[test]
     fn a_trusted_proxy_may_have_all_places_but_no_more() {
+        let places = take_for_work(&caps(), "10.0.0.1", 5);
+        assert_eq!(places.len(), 4);
+    }
+
+    #[test]
+    fn a_connection_at_work_gives_way_to_no_other() {
         let caps = caps();
-        let places: Vec<_> = (0..5).map(|_| caps.take_place(address("10.0.0.1"))).collect();
-        assert_eq!(places.iter().filter(|place| place.is_some()).count(), 4);
+        let places = take_for_work(&caps, "10.0.0.1", 4);
+        assert!(caps.take_place(address("192.0.2.1")).is_none());
+        places[1].activity.set_at_work(false);
+        caps.open().look_again = None;
+        let _new = caps.take_place(address("192.0.2.1")).expect("a silent one gives way");
+        assert!(!caps.open().connections.contains_key(&places[1].id));
+        drop(places);
+        assert_eq!(caps.open().connections.len(), 1, "a place is given back once");
+    }
+
+    #[test]
+    fn a_connection_that_has_proved_nothing_gives_way_first() {
+        let caps = caps();
+        let mut places = take_for_work(&caps, "10.0.0.1", 2);
+        let stranger = caps.take_place(address("192.0.2.1")).expect("a place");
+        let genuine = caps.take_place(address("192.0.2.2")).expect("a place");
+        genuine.activity.prove();
+        let mut gone = stranger.id;
+        for number in 3..6 {
+            let new = caps.take_place([192, 0, 2, number].into()).expect("a silent one gives way");
+            assert!(!caps.open().connections.contains_key(&gone));
+            gone = new.id;
+            places.push(new);
+        }
+        places[4].activity.begin();
+        places.extend(caps.take_place(address("192.0.2.6")));
+        assert!(!caps.open().connections.contains_key(&genuine.id), "it goes when there is no other");
     }
 
     #[test]

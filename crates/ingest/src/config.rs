@@ -21,7 +21,7 @@ pub struct Config {
     pub queue_requests: usize,
     /// How many events share a commit.
     pub batch_events: usize,
-    /// How many bytes of bodies share a commit.
+    /// How many bytes share a commit: bodies, headers, and what is kept beside them.
     pub batch_bytes: u64,
     /// How many bytes of bodies may be in memory.
     pub body_memory: u64,
@@ -29,11 +29,13 @@ pub struct Config {
     pub connections: usize,
     /// How many of them from one address. Trusted proxies are exempt.
     pub connections_per_address: usize,
-    /// How long a request's head may take, from its first byte.
+    /// How long a request's head may take, from its first byte; and a new connection until its first byte.
     pub header_timeout: Duration,
     /// How long a body may take.
     pub body_timeout: Duration,
-    /// How long a connection may be silent: between requests, in the middle of a body, or not reading our answer.
+    /// How long a body may give no byte.
+    pub stall_timeout: Duration,
+    /// How long a connection may be silent: between requests, or not reading our answer.
     pub idle_timeout: Duration,
     /// How long a connection may live; the request under way is finished.
     pub connection_lifetime: Duration,
@@ -43,6 +45,8 @@ pub struct Config {
     pub trusted_proxies: Vec<AddressRange>,
     /// How many requests one address may send.
     pub rate_per_address: Option<Rate>,
+    /// How many requests of one address are refused as not genuine before it is turned away for a while.
+    pub refusals_per_address: Rate,
     /// Answer unknown sources as if their signature were wrong.
     pub conceal_sources: bool,
 }
@@ -61,11 +65,13 @@ impl Default for Config {
             connections_per_address: 1024,
             header_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(75),
             connection_lifetime: Duration::from_secs(3600),
             shutdown_timeout: Duration::from_secs(10),
             trusted_proxies: Vec::new(),
             rate_per_address: None,
+            refusals_per_address: Rate { count: NonZeroU32::new(1_000).expect("not 0"), per_minute: false },
             conceal_sources: false,
         }
     }
@@ -76,7 +82,7 @@ impl Default for Config {
 pub struct SourceLimits {
     /// The largest body.
     pub body_limit: u64,
-    /// How many requests the source takes.
+    /// How many genuine requests the source takes.
     pub rate: Option<Rate>,
     /// How long the sender waits for an answer, if not as long as others.
     pub answer_deadline: Option<Duration>,

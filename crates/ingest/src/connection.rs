@@ -2,45 +2,111 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// How long the other side may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// From the first byte of a request to the end of its head.
+    /// From the first byte of a request to the end of its head, and from the connection to its very first byte.
     pub(crate) head: Duration,
-    /// Between two bytes of a head or before its first, and for reading our answer.
+    /// Between two bytes of a head or before the first one of a later request, and for reading our answer.
     pub(crate) idle: Duration,
 }
 
-/// Whether a request is being worked on; then it has deadlines of its own.
+/// What a connection is doing, for those who decide whether it may stay.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Busy(Arc<Flags>);
+pub(crate) struct Activity(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
+    /// A request is being worked on; then it has deadlines of its own.
     busy: AtomicBool,
     /// A request may come and go between two reads, so this is kept until the next one.
     head_ended: AtomicBool,
+    /// We owe the other side something, and not it a byte to us.
+    at_work: AtomicBool,
+    /// A genuine request has come on it.
+    is_proven: AtomicBool,
+    /// When it was last heard of, in milliseconds since `START`.
+    heard_of: AtomicU64,
+    evicted: Notify,
 }
 
-impl Busy {
+/// What times are counted from.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// How much is lost with a silent connection: the least first. That is one that has proved nothing, and the longest silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Worth {
+    pub(crate) is_proven: bool,
+    heard_of: u64,
+}
+
+impl Activity {
+    /// For a connection that has just been made.
+    pub(crate) fn new(is_proven: bool) -> Self {
+        let activity = Self::default();
+        activity.0.is_proven.store(is_proven, Ordering::Relaxed);
+        activity.hear();
+        activity
+    }
+
     /// A request has its head.
     pub(crate) fn begin(&self) {
         self.0.busy.store(true, Ordering::Relaxed);
         self.0.head_ended.store(true, Ordering::Relaxed);
+        self.set_at_work(true);
     }
 
     /// A request has its answer.
     pub(crate) fn end(&self) {
         self.0.busy.store(false, Ordering::Relaxed);
+        self.hear();
+        self.set_at_work(false);
+    }
+
+    /// Whether it is for us to go on. Not while a body is awaited.
+    pub(crate) fn set_at_work(&self, at_work: bool) {
+        self.0.at_work.store(at_work, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.0.at_work.load(Ordering::Relaxed)
+    }
+
+    /// A genuine request has come.
+    pub(crate) fn prove(&self) {
+        self.0.is_proven.store(true, Ordering::Relaxed);
+    }
+
+    /// `None` if it is not silent.
+    pub(crate) fn worth(&self) -> Option<Worth> {
+        let Flags { is_proven, heard_of, .. } = &*self.0;
+        let worth = Worth { is_proven: is_proven.load(Ordering::Relaxed), heard_of: heard_of.load(Ordering::Relaxed) };
+        (!self.is_at_work()).then_some(worth)
+    }
+
+    /// Tells the connection to give its place to another.
+    pub(crate) fn evict(&self) {
+        self.0.evicted.notify_one();
+    }
+
+    /// Waits until it must give its place to another.
+    pub(crate) async fn evicted(&self) {
+        self.0.evicted.notified().await;
+    }
+
+    fn hear(&self) {
+        let since_start = Instant::now().saturating_duration_since(*START).as_millis();
+        self.0.heard_of.store(u64::try_from(since_start).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn is_busy(&self) -> bool {
@@ -57,16 +123,18 @@ impl Busy {
 pub(crate) struct ImpatientStream {
     stream: TcpStream,
     patience: Patience,
-    busy: Busy,
+    activity: Activity,
     read: Waiting,
     write: Waiting,
     /// When the head that is coming in must be whole.
     head_due: Option<Instant>,
+    has_begun: bool,
 }
 
 impl ImpatientStream {
-    pub(crate) fn new(stream: TcpStream, patience: Patience, busy: Busy) -> Self {
-        Self { stream, patience, busy, read: Waiting::default(), write: Waiting::default(), head_due: None }
+    pub(crate) fn new(stream: TcpStream, patience: Patience, activity: Activity) -> Self {
+        let (read, write) = (Waiting::default(), Waiting::default());
+        Self { stream, patience, activity, read, write, head_due: None, has_begun: false }
     }
 }
 
@@ -77,21 +145,24 @@ impl AsyncRead for ImpatientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let busy = this.busy.is_busy();
-        if this.busy.take_head_ended() {
+        let busy = this.activity.is_busy();
+        if this.activity.take_head_ended() {
             this.head_due = None;
             this.read.stop();
         }
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
             Poll::Ready(done) => {
                 this.read.stop();
+                this.activity.hear();
+                this.has_begun = true;
                 if !busy && this.head_due.is_none() {
                     this.head_due = Some(Instant::now() + this.patience.head);
                 }
                 Poll::Ready(done)
             }
             Poll::Pending => {
-                let (head_due, idle) = (this.head_due, this.patience.idle);
+                let Patience { head, idle } = this.patience;
+                let (head_due, idle) = (this.head_due, if this.has_begun { idle } else { idle.min(head) });
                 let due = || {
                     let idle_due = Instant::now() + idle;
                     head_due.map_or(idle_due, |head_due| head_due.min(idle_due))

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::background::Background;
 use crate::body::BodyMemory;
 use crate::caps::ConnectionCaps;
-use crate::connection::{Busy, ImpatientStream, Patience};
+use crate::connection::{Activity, ImpatientStream, Patience};
 use crate::dispatch::Dispatcher;
 use crate::drain::{self, Drainer};
 use crate::health::{Details, Readiness};
@@ -242,23 +242,22 @@ impl Ingest {
         };
         let ingest = Arc::clone(self);
         tasks.spawn(async move {
-            ingest.serve(stream, peer).await;
+            ingest.serve(stream, peer, &place.activity).await;
             drop(place);
         });
     }
 
-    async fn serve(self: Arc<Self>, stream: TcpStream, peer: IpAddr) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: IpAddr, activity: &Activity) {
         // Answers are small: waiting for more to send would only make them late.
         let _ = stream.set_nodelay(true);
-        let busy = Busy::default();
         let patience = Patience { head: self.config.header_timeout, idle: self.config.idle_timeout };
-        let io = TokioIo::new(ImpatientStream::new(stream, patience, busy.clone()));
+        let io = TokioIo::new(ImpatientStream::new(stream, patience, activity.clone()));
         let service = service_fn(|request| {
-            let (ingest, busy) = (Arc::clone(&self), busy.clone());
+            let ingest = Arc::clone(&self);
             async move {
-                busy.begin();
-                let response = ingest.answer(request, peer).await;
-                busy.end();
+                activity.begin();
+                let response = ingest.answer(request, peer, activity).await;
+                activity.end();
                 Ok::<_, Infallible>(response)
             }
         });
@@ -270,6 +269,8 @@ impl Ingest {
                 return;
             }
             () = self.shutdown.cancelled() => {}
+            // A request that has come in this very moment is finished.
+            () = activity.evicted() => if !activity.is_at_work() { return },
             () = sleep(self.config.connection_lifetime) => {}
         }
         connection.as_mut().graceful_shutdown();

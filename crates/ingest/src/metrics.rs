@@ -74,6 +74,10 @@ pub fn describe() {
     describe_histogram!("hookfast_commit_events", "Events that shared one commit");
     describe_histogram!("hookfast_commit_duration_seconds", Unit::Seconds, "How long a commit took");
     describe_counter!("hookfast_connections_refused_total", "Connections refused because too many were open");
+    describe_counter!(
+        "hookfast_connections_evicted_total",
+        "Silent connections closed for new ones, because too many were open"
+    );
     describe_gauge!("hookfast_connections", "Open connections");
     describe_gauge!("hookfast_spooling", "1 while events are recorded into the spool of this machine, else 0");
     describe_gauge!("hookfast_spool_events", "Events that wait in the spool");

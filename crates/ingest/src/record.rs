@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hookfast_store::{Record, Recorded, Routed, StoreError};
+use hookfast_webhook::Request;
 use metrics::{Histogram, histogram};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
@@ -25,7 +26,7 @@ use crate::body::MemoryShare;
 use crate::dispatch::Dispatcher;
 use crate::spool::Spooling;
 
-/// How much shares one commit.
+/// How much shares one commit. Bytes are those of everything that is kept for a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchLimits {
     pub(crate) events: usize,
@@ -44,6 +45,13 @@ const WORTH_A_COMMIT: usize = 4;
 
 /// How long a batch waits for the commit that is under way, should that hang.
 const PATIENCE: Duration = Duration::from_millis(10);
+
+/// What an event and a job take beside their texts, in memory and in the store.
+const EVENT_BYTES: usize = 512;
+const JOB_BYTES: usize = 128;
+
+/// How often head and URL of a request may be kept, in bytes: 16,000 events with a head of 1 KiB, or 256 with the largest.
+const MAX_REPEATED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The way into the next commit.
 #[derive(Debug, Clone)]
@@ -76,9 +84,10 @@ pub(crate) struct Committing<'a> {
 #[derive(Debug)]
 struct Submission {
     events: Vec<Routed>,
+    bytes: u64,
     deadline: Instant,
     reply: oneshot::Sender<Result<Vec<Recorded>, NotRecorded>>,
-    _memory: MemoryShare,
+    _memory: Option<MemoryShare>,
 }
 
 /// The store did not take it; the cause is in the log.
@@ -105,13 +114,16 @@ impl Recorder {
     pub(crate) async fn record(
         &self,
         events: Vec<Routed>,
-        memory: MemoryShare,
+        mut memory: Option<MemoryShare>,
         deadline: Instant,
     ) -> Result<Vec<Recorded>, Rejection> {
+        let bytes = weigh(&events)?;
+        if let Some(memory) = &mut memory {
+            memory.grow_for_genuine(bytes)?;
+        }
         let (reply, answer) = oneshot::channel();
-        let submission = Submission { events, deadline, reply, _memory: memory };
-        let is_large = submission.size_bytes() > self.small.limits.bytes;
-        let line = if is_large { &self.large } else { &self.small };
+        let submission = Submission { events, bytes, deadline, reply, _memory: memory };
+        let line = if bytes > self.small.limits.bytes { &self.large } else { &self.small };
         line.join(submission)?;
         match timeout_at(deadline, answer).await {
             Err(_) => Err(Rejection::Late),
@@ -198,7 +210,7 @@ impl Batch {
 
     fn push(&mut self, submission: Submission) {
         self.events += submission.events.len();
-        self.bytes += submission.size_bytes();
+        self.bytes += submission.bytes;
         self.submissions.push(submission);
     }
 
@@ -303,10 +315,27 @@ impl Committer {
     }
 }
 
-impl Submission {
-    fn size_bytes(&self) -> u64 {
-        self.events.iter().map(|routed| routed.event.body().len() as u64).sum()
+/// What the events of one request weigh: everything that is kept for them. Head and URL of the request are kept with each of
+/// its events; an error if that is out of proportion.
+fn weigh(events: &[Routed]) -> Result<u64, Rejection> {
+    let Some(first) = events.first() else { return Ok(0) };
+    let head = head_bytes(&first.event.delivery().request);
+    if head * (events.len() as u64 - 1) > MAX_REPEATED_BYTES {
+        return Err(Rejection::TooManyEvents);
     }
+    Ok(events.iter().map(|routed| head + event_bytes(routed)).sum())
+}
+
+fn head_bytes(request: &Request) -> u64 {
+    let headers = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    (request.url.len() + headers.sum::<usize>()) as u64
+}
+
+fn event_bytes(Routed { event, jobs }: &Routed) -> u64 {
+    let labels = [event.account(), event.object_id()].into_iter().flatten().map(|label| label.as_str().len());
+    let jobs = jobs.iter().map(|job| JOB_BYTES + job.ordering_key.as_ref().map_or(0, String::len));
+    let texts = event.dedupe_key().as_str().len() + event.event_type().as_str().len() + labels.sum::<usize>();
+    (EVENT_BYTES + event.body().len() + texts + jobs.sum::<usize>()) as u64
 }
 
 /// What is committed together: the events of several requests, and who waits for how many of them.
@@ -318,7 +347,7 @@ struct Part {
 struct Waiting {
     events: usize,
     reply: oneshot::Sender<Result<Vec<Recorded>, NotRecorded>>,
-    _memory: MemoryShare,
+    _memory: Option<MemoryShare>,
 }
 
 impl Part {

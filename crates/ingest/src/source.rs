@@ -15,6 +15,9 @@ use time::OffsetDateTime;
 use crate::SourceLimits;
 use crate::metrics::SourceMetrics;
 
+/// How many requests a source refuses as not genuine before it only says 429. One address has a tenth of this by default.
+const REFUSALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000).expect("not 0");
+
 /// One configured endpoint: a provider, its secrets, its limits.
 pub struct Source {
     pub(crate) name: SourceName,
@@ -22,6 +25,8 @@ pub struct Source {
     pub(crate) secrets: Secrets,
     pub(crate) limits: SourceLimits,
     pub(crate) rate: Option<DefaultDirectRateLimiter>,
+    /// How many refusals are answered in full.
+    pub(crate) refusals: DefaultDirectRateLimiter,
     /// Finding out why a request was refused is work, and whoever sends it may send many.
     pub(crate) explanations: DefaultDirectRateLimiter,
     pub(crate) metrics: SourceMetrics,
@@ -32,8 +37,9 @@ impl Source {
     pub fn new(name: SourceName, provider: Arc<dyn Provider>, secrets: Secrets, limits: SourceLimits) -> Self {
         let rate = limits.rate.map(|rate| RateLimiter::direct(rate.quota()));
         let metrics = SourceMetrics::new(&name, &secrets);
+        let refusals = RateLimiter::direct(Quota::per_second(REFUSALS_PER_SECOND));
         let explanations = RateLimiter::direct(Quota::per_second(NonZeroU32::MIN));
-        Self { name, provider, secrets, limits, rate, explanations, metrics }
+        Self { name, provider, secrets, limits, rate, refusals, explanations, metrics }
     }
 
     pub(crate) fn endpoint(&self) -> Endpoint<'_> {

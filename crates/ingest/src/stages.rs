@@ -18,12 +18,13 @@ use tracing::Level;
 
 use crate::answer::{self, HttpResponse, Rejection};
 use crate::body::{self, BodyDeadlines, MemoryShare};
+use crate::connection::Activity;
 use crate::health::{Ready, may_see_details};
 use crate::limit::check_host;
 use crate::path::{Target, target};
 use crate::route::route;
 use crate::trace::trace_id;
-use crate::{Ingest, Source, Table, address};
+use crate::{Config, Ingest, Source, Table, address};
 
 /// Verifying and reading a body beyond this size takes long enough to be kept away from other requests.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
@@ -32,8 +33,9 @@ const LARGE_BODY_BYTES: usize = 256 * 1024;
 const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Who asks.
-struct Caller {
+struct Caller<'a> {
     request_id: RequestId,
+    activity: &'a Activity,
     peer: IpAddr,
     /// The peer, or whom a trusted proxy names.
     address: IpAddr,
@@ -55,11 +57,16 @@ enum Received {
 
 impl Ingest {
     /// Answers any request.
-    pub(crate) async fn answer(self: Arc<Self>, request: hyper::Request<Incoming>, peer: IpAddr) -> HttpResponse {
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        request: hyper::Request<Incoming>,
+        peer: IpAddr,
+        activity: &Activity,
+    ) -> HttpResponse {
         let (head, body) = request.into_parts();
         let address = address::client(peer, &head.headers, &self.config.trusted_proxies);
         let trace_id = trace_id(&head.headers).map(str::to_owned);
-        let caller = Caller { request_id: RequestId::new(), peer, address, trace_id };
+        let caller = Caller { request_id: RequestId::new(), activity, peer, address, trace_id };
         let table = self.table();
         let outcome = match self.find(&table, &head) {
             Ok(Found::Source(source)) => self.webhook(&table, &source, &caller, head, body).await,
@@ -95,7 +102,7 @@ impl Ingest {
         }
     }
 
-    async fn ready(&self, caller: &Caller, query: Option<&str>) -> HttpResponse {
+    async fn ready(&self, caller: &Caller<'_>, query: Option<&str>) -> HttpResponse {
         let verdict = self.readiness.check().await;
         if query == Some("verbose") && may_see_details(caller.address) {
             let mut response = Response::new(Full::from(self.readiness.report(verdict).await));
@@ -113,7 +120,7 @@ impl Ingest {
         &self,
         table: &Table,
         source: &Source,
-        caller: &Caller,
+        caller: &Caller<'_>,
         head: Parts,
         body: Incoming,
     ) -> Result<Answer, Rejection> {
@@ -135,7 +142,7 @@ impl Ingest {
         &self,
         table: &Table,
         source: &Source,
-        caller: &Caller,
+        caller: &Caller<'_>,
         head: Parts,
         body: Incoming,
     ) -> Result<Answer, Rejection> {
@@ -143,13 +150,18 @@ impl Ingest {
         let (request, memory) = self.read_request(source, caller, head, body).await?;
         let deadline = Instant::now() + source.limits.answer_deadline.unwrap_or(self.config.answer_deadline);
         let payload_bytes = request.body.len();
-        let (events, problem, answer) = match self.verify_and_read(table, source, caller, request)? {
+        let received = self.verify_and_read(table, source, caller, request);
+        if let Err(Rejection::Refused(..)) = received {
+            self.limits.note_refusal(source, self.known_client(caller))?;
+        }
+        let (events, problem, answer) = match received? {
             Received::Handshake(answer) => {
                 source.metrics.handshakes.increment(1);
                 return Ok(answer);
             }
             Received::Events { events, problem, answer } => (events, problem, answer),
         };
+        self.limits.admit_genuine(source, caller.address)?;
         if let Some(problem) = problem {
             source.metrics.unreadable.increment(1);
             let request_id = caller.request_id;
@@ -160,7 +172,7 @@ impl Ingest {
         }
         let routed = route(&table.subscriptions, events);
         let described = tracing::enabled!(Level::DEBUG).then(|| describe(&routed));
-        let recorded = self.recorder.record(routed, memory, deadline).await?;
+        let recorded = self.recorder.record(routed, Some(memory), deadline).await?;
         source.metrics.payload.record(payload_bytes as f64);
         count_recorded(source, &recorded);
         if let Some(events) = described {
@@ -170,7 +182,7 @@ impl Ingest {
     }
 
     /// Says what is new, and what came again: of that, only the first event can be looked up.
-    async fn log_recorded(&self, source: &Source, caller: &Caller, events: &[Described], recorded: &[Recorded]) {
+    async fn log_recorded(&self, source: &Source, caller: &Caller<'_>, events: &[Described], recorded: &[Recorded]) {
         let Caller { request_id, address, trace_id, .. } = caller;
         let (again, new): (Vec<_>, Vec<_>) =
             events.iter().zip(recorded).partition(|(_, recorded)| **recorded == Recorded::Duplicate);
@@ -192,12 +204,16 @@ impl Ingest {
     async fn read_request(
         &self,
         source: &Source,
-        caller: &Caller,
+        caller: &Caller<'_>,
         head: Parts,
         body: Incoming,
     ) -> Result<(Request, MemoryShare), Rejection> {
-        let deadlines = BodyDeadlines { whole: self.config.body_timeout, between_pieces: self.config.idle_timeout };
-        let (body, memory) = body::read(body, source.limits.body_limit, &self.body_memory, deadlines).await?;
+        let limit = source.limits.body_limit;
+        let share = self.body_memory.share(self.known_client(caller), limit);
+        caller.activity.set_at_work(false);
+        let read = body::read(body, limit, share, self.body_deadlines()).await;
+        caller.activity.set_at_work(true);
+        let (body, memory) = read?;
         let path_and_query = head.uri.path_and_query().map_or("/", |text| text.as_str());
         let forwarded = self.config.forwarded_url.then_some(&self.config.trusted_proxies);
         let forwarded = forwarded.and_then(|trusted| address::forwarded_url(caller.peer, &head.headers, trusted));
@@ -205,11 +221,22 @@ impl Ingest {
         Ok((Request { method: head.method, url, headers: head.headers, body }, memory))
     }
 
+    /// Where clients have limits of their own. A trusted proxy that names no client stands for many.
+    fn known_client(&self, caller: &Caller<'_>) -> Option<IpAddr> {
+        let is_proxy = self.config.trusted_proxies.iter().any(|range| range.contains(caller.address));
+        (!is_proxy).then_some(caller.address)
+    }
+
+    fn body_deadlines(&self) -> BodyDeadlines {
+        let Config { body_timeout, stall_timeout, idle_timeout, .. } = self.config;
+        BodyDeadlines { whole: body_timeout, between_pieces: stall_timeout.min(idle_timeout) }
+    }
+
     fn verify_and_read(
         &self,
         table: &Table,
         source: &Source,
-        caller: &Caller,
+        caller: &Caller<'_>,
         request: Request,
     ) -> Result<Received, Rejection> {
         let large = request.body.len() > LARGE_BODY_BYTES;
@@ -225,7 +252,7 @@ impl Ingest {
         &self,
         table: &Table,
         source: &Source,
-        caller: &Caller,
+        caller: &Caller<'_>,
         request: &Arc<Request>,
     ) -> Result<Received, Rejection> {
         let (provider, now) = (source.provider.as_ref(), self.clock.now());
@@ -237,6 +264,7 @@ impl Ingest {
             Verified::Handshake(answer) => return Ok(Received::Handshake(answer)),
             Verified::Genuine(genuine) => genuine,
         };
+        caller.activity.prove();
         source.metrics.count_proof(genuine.proof());
         let arrival = Arrival {
             request_id: caller.request_id,
@@ -286,7 +314,7 @@ fn and_more(first: String, count: usize) -> String {
     if count == 1 { first } else { format!("{first} and {} more", count - 1) }
 }
 
-fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller) {
+fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller<'_>) {
     let source = &source.name;
     let Caller { request_id, address, trace_id, .. } = caller;
     match rejection {

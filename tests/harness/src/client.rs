@@ -132,8 +132,9 @@ impl Client {
     /// What the kernel says: bytes that we have not got across, or that the gateway has not fetched.
     fn is_unread(&self) -> bool {
         let stream = self.stream.get_ref();
-        let hex_port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.unwrap().port());
-        let (ours, theirs) = (hex_port(stream.local_addr()), hex_port(stream.peer_addr()));
+        // A connection that the gateway has closed has no other side any more, and nothing to wait for.
+        let (Ok(ours), Ok(theirs)) = (stream.local_addr(), stream.peer_addr()) else { return false };
+        let [ours, theirs] = [ours, theirs].map(|address| format!(":{:04X}", address.port()));
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         table.lines().any(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();

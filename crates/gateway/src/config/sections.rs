@@ -153,11 +153,13 @@ fn read_ingest(mut section: Section<'_>) -> (SocketAddr, hookfast_ingest::Config
         ),
         header_timeout: section.value("header_timeout", parse::duration, default.header_timeout),
         body_timeout: section.value("body_timeout", parse::duration, default.body_timeout),
+        stall_timeout: section.value("stall_timeout", parse::duration, default.stall_timeout),
         idle_timeout: section.value("idle_timeout", parse::duration, default.idle_timeout),
         connection_lifetime: section.value("connection_lifetime", parse::duration, default.connection_lifetime),
         shutdown_timeout: section.value("shutdown_timeout", parse::duration, default.shutdown_timeout),
         trusted_proxies: section.value("trusted_proxies", parse::list, default.trusted_proxies),
         rate_per_address: section.optional("rate_per_address", parse::text),
+        refusals_per_address: section.value("refusals_per_address", parse::text, default.refusals_per_address),
         conceal_sources: section.value("conceal_sources", parse::flag, default.conceal_sources),
     };
     section.finish();

@@ -150,8 +150,8 @@ async fn a_batch_ends_at_its_limits() {
 
 #[tokio::test]
 async fn a_request_that_is_larger_than_a_batch_holds_up_no_other() {
-    let rig = rig(FakeStore::new(0), 10, BatchLimits { events: 100, bytes: 100 });
-    let large = format!("evt_{}", "x".repeat(100));
+    let rig = rig(FakeStore::new(0), 10, BatchLimits { events: 100, bytes: 900 });
+    let large = format!("evt_{}", "x".repeat(200));
     let mut waiting = submit(&rig, &["evt_1"]).await;
     waiting.extend(submit(&rig, &[&large, "evt_2"]).await);
     assert_eq!(rig.store.begun.load(Ordering::Relaxed), 2, "the large one is under way beside the first");
@@ -162,6 +162,22 @@ async fn a_request_that_is_larger_than_a_batch_holds_up_no_other() {
     let mut batches = rig.store.batches();
     batches.sort();
     assert_eq!(batches, [vec!["evt_1"], vec!["evt_2"], vec![&large]]);
+}
+
+#[test]
+fn everything_that_is_kept_for_a_request_counts() {
+    let one = event("evt_1");
+    let weight = weigh(&one).expect("one event is not too many");
+    let request = &one[0].event.delivery().request;
+    let texts = request.url.len() + request.headers["stripe-signature"].len() + request.body.len();
+    assert!(weight > (EVENT_BYTES + texts) as u64);
+
+    let many = vec![one[0].clone(); 100];
+    assert_eq!(weigh(&many).expect("nor are a hundred"), 100 * weight);
+    let head = head_bytes(request);
+    let count = usize::try_from(MAX_REPEATED_BYTES / head).expect("a small number") + 1;
+    assert!(weigh(&vec![one[0].clone(); count]).is_ok());
+    assert!(matches!(weigh(&vec![one[0].clone(); count + 1]), Err(Rejection::TooManyEvents)));
 }
 
 #[tokio::test]

@@ -1,0 +1,267 @@
+//! What strangers send takes nothing from others: no memory, no places, no rate.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hookfast_harness::{Client, Database, Gateway, Setup, eventually, post, sample};
+use hookfast_webhook::Request;
+
+use super::{
+    assert_recorded, assert_serves, assert_unharmed, setup, setup_on, signed_bytes, stranger, unproved, with_header,
+};
+
+/// How many genuine requests are sent during an attack.
+const GOOD: u64 = 30;
+
+/// No deadline ends an attack.
+fn patient() -> Setup {
+    patient_but("")
+}
+
+/// No deadline ends an attack, but for this one.
+fn patient_but(deadline: &str) -> Setup {
+    ["header_timeout", "body_timeout", "stall_timeout", "idle_timeout"].into_iter().fold(setup(), |setup, key| {
+        let time = if key == deadline { "300ms" } else { "10m" };
+        setup.ingest(&format!("{key} = \"{time}\""))
+    })
+}
+
+fn assert_all_taken(mut statuses: impl Iterator<Item = u16>) {
+    assert!(statuses.all(|status| status == 200));
+}
+
+/// The beginning of a request with a body that is never whole: all of it but the last byte.
+fn stalled_upload(client: &mut Client, forwarded: &str, size: usize) {
+    let head = format!(
+        "POST /webhooks/stripe HTTP/1.1\r\nhost: a\r\nx-forwarded-for: {forwarded}\r\ncontent-length: {}\r\n\r\n",
+        size + 1
+    );
+    // One that is refused is closed before it is written.
+    if client.write(&[head.into_bytes(), vec![b' '; size]].concat()).is_ok() {
+        client.wait_until_read();
+    }
+}
+
+/// A gateway with 16 MiB for bodies of up to 1 MiB: the same proportions as by default.
+fn with_little_memory() -> Setup {
+    patient().source("body_limit = \"1MiB\"").ingest("body_memory = \"16MiB\"")
+}
+
+/// Takes all the memory that one client can get, to the last KiB.
+fn fill_memory(gateway: &Gateway, forwarded: &str) -> Vec<Client> {
+    let large = std::iter::repeat_n((1 << 20) - 1, 17);
+    let smaller = (10..20).rev().flat_map(|power| [(1 << power) - 1; 2]);
+    let uploads = large.chain(smaller).map(|size| {
+        let mut client = stranger(gateway, 2);
+        stalled_upload(&mut client, forwarded, size);
+        client
+    });
+    uploads.collect()
+}
+
+#[test]
+fn case_25_stalled_uploads_of_one_address_refuse_no_other() {
+    let gateway = with_little_memory().start();
+    let _stalled = fill_memory(&gateway, "192.0.2.1");
+    assert_all_taken((0..GOOD).map(|serial| gateway.client().send(&sample(serial)).unwrap().status));
+    let large = signed_bytes(&[b' '; 500_000]);
+    assert_eq!(gateway.client().send(&large).unwrap().status, 200, "there is room for large bodies, too");
+    assert_serves(&gateway);
+}
+
+#[test]
+fn case_25_stalled_uploads_through_a_proxy_refuse_no_other_client() {
+    let gateway = with_little_memory().ingest("trusted_proxies = [\"127.0.0.0/8\"]").start();
+    let _stalled = fill_memory(&gateway, "198.51.100.7");
+    let other = |serial| with_header(sample(serial), "x-forwarded-for", b"198.51.100.8");
+    assert_all_taken((0..GOOD).map(|serial| stranger(&gateway, 2).send(&other(serial)).unwrap().status));
+    assert_serves(&gateway);
+}
+
+#[test]
+fn case_25_a_body_that_stalls_is_given_up() {
+    let gateway = patient_but("stall_timeout").start();
+    let whole = post(&sample(1));
+    let mut client = stranger(&gateway, 2);
+    assert_eq!(client.raw(&whole[..whole.len() - 1]).unwrap().status, 408);
+    assert!(client.is_closed());
+    assert_unharmed(&gateway);
+}
+
+#[test]
+fn case_25_a_body_in_very_many_tiny_chunks_is_refused() {
+    let gateway = patient().start();
+    let chunked = |chunk: &[u8], count: usize| {
+        let head = b"POST /webhooks/stripe HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+        [&head[..], &chunk.repeat(count), b"0\r\n\r\n"].concat()
+    };
+    assert_eq!(gateway.client().raw(&chunked(b"1\r\n \r\n", 20_000)).unwrap().status, 400);
+    // Chunks of an ordinary size may be many, and a few may be tiny. Neither body is signed.
+    let ordinary = [b"100\r\n", &[b' '; 0x100][..], b"\r\n"].concat();
+    for (chunk, count) in [(&ordinary[..], 20_000), (b"1\r\n \r\n", 10_000)] {
+        assert_eq!(gateway.client().raw(&chunked(chunk, count)).unwrap().status, 401);
+    }
+    assert_unharmed(&gateway);
+}
+
+#[test]
+fn case_25_memory_stays_within_what_is_set_for_bodies() {
+    /// Beside the bodies, as documented.
+    const REST_BYTES: usize = 100 << 20;
+    const BODY_MEMORY: usize = 256 << 20;
+    let gateway = patient().start();
+    // 40 addresses at once take as much as they get; of half of the bodies the final size is not known.
+    let chunk = [b"10000\r\n", &[b' '; 0x10000][..], b"\r\n"].concat();
+    let upload = |number: u8| {
+        let mut client = stranger(&gateway, number);
+        if number.is_multiple_of(2) {
+            stalled_upload(&mut client, "192.0.2.1", (10 << 20) - 1);
+            return client;
+        }
+        client.write(b"POST /webhooks/stripe HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+        if client.write(&chunk.repeat(150)).is_ok() {
+            client.wait_until_read();
+        }
+        client
+    };
+    let uploads: Vec<_> = thread::scope(|scope| {
+        let upload = &upload;
+        let uploads: Vec<_> = (2..42).map(|number| scope.spawn(move || upload(number))).collect();
+        uploads.into_iter().map(|upload| upload.join().unwrap()).collect()
+    });
+    assert_serves(&gateway);
+    let peak = gateway.peak_memory_bytes();
+    assert!(peak < BODY_MEMORY + REST_BYTES, "{peak} bytes for {} uploads", uploads.len());
+}
+
+/// Each record of a batch is an event, and each event keeps the headers of its request.
+#[test]
+fn case_25_many_records_with_large_headers_are_refused() {
+    const MEMORY_BYTES: usize = 100 << 20;
+    let section = "[sources.garmin]\nprovider = \"garmin\"\nclient_id = \"c-1\"\nanswer_deadline = \"60s\"";
+    for database in [Database::Sqlite, Database::Postgres] {
+        let gateway = setup_on(database).sections(section).start();
+        let send = |records: usize, padding: usize| {
+            let numbers = (0..records).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+            let (body, padding) = (format!(r#"{{"dailies":[{numbers}]}}"#), "x".repeat(padding));
+            let head =
+                format!("POST /webhooks/garmin HTTP/1.1\r\nhost: a\r\ngarmin-client-id: c-1\r\nx: {padding}\r\n");
+            let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            gateway.client().raw(request.as_bytes()).unwrap()
+        };
+        let before = gateway.peak_memory_bytes();
+        let refused = send(10_000, 60_000);
+        assert_eq!(refused.status, 413);
+        assert!(refused.text().contains("too many events"), "{}", refused.text());
+        assert_eq!(send(10, 60_000).status, 200, "few records may have large headers");
+        assert_eq!(send(1_000, 100).status, 200, "and small headers many records");
+        let grown = gateway.peak_memory_bytes() - before;
+        assert!(grown < MEMORY_BYTES, "{grown} bytes for a request of 160 KB");
+        assert_serves(&gateway);
+    }
+}
+
+/// A gateway whose places are all taken by connections that say no more than this, from four addresses.
+fn taken_by(setup: Setup, beginning: &[u8]) -> (Gateway, Vec<Client>) {
+    let gateway = setup.ingest("connections = 40\nconnections_per_address = 10").start();
+    let connect = |number: usize| {
+        let mut client = stranger(&gateway, 2 + (number % 4) as u8);
+        client.write(beginning).unwrap();
+        client
+    };
+    let clients = (0..40).map(connect).collect();
+    eventually("all places are taken", || gateway.metric("hookfast_connections") > 39.0);
+    (gateway, clients)
+}
+
+#[test]
+fn case_37_silent_connections_give_way_to_others() {
+    let head = b"POST /webhooks/stripe HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n";
+    for beginning in [&b""[..], head, &[&head[..], b"\r\n{"].concat()] {
+        let (gateway, _silent) = taken_by(patient(), beginning);
+        assert_all_taken((0..GOOD).map(|serial| gateway.client().send(&sample(serial)).unwrap().status));
+        assert!(gateway.metric("hookfast_connections") <= 40.0);
+        assert_serves(&gateway);
+    }
+}
+
+#[test]
+fn case_37_a_connection_of_a_genuine_sender_stays_before_silent_ones() {
+    let gateway = patient().ingest("connections = 4").start();
+    let mut regular = gateway.client();
+    assert_eq!(regular.send(&sample(1)).unwrap().status, 200);
+    let _silent: Vec<_> = (0..20).map(|number| stranger(&gateway, 2 + number)).collect();
+    eventually("others gave way", || gateway.metric("hookfast_connections_evicted_total") > 16.0);
+    assert_eq!(regular.send(&sample(2)).unwrap().status, 200);
+    assert_recorded(&gateway, &["evt_sample_2", "evt_sample_1"]);
+}
+
+#[test]
+fn case_37_a_connection_without_a_first_byte_has_the_time_of_a_head() {
+    let gateway = patient_but("header_timeout").start();
+    let mut used = gateway.client();
+    assert_eq!(used.send(&sample(1)).unwrap().status, 200);
+    assert!(stranger(&gateway, 2).is_closed());
+    assert_eq!(used.send(&sample(2)).expect("one that was used may rest").status, 200);
+}
+
+/// Sends requests with bad signatures from another address while `good` runs.
+fn beside_bad_signatures<T>(gateway: &Gateway, good: impl FnOnce() -> T) -> T {
+    let (is_over, sent) = (AtomicBool::new(false), AtomicBool::new(false));
+    let flood = || {
+        let bad: Request = unproved("t=1,v1=00", b"{}");
+        let mut client = stranger(gateway, 2);
+        while !is_over.load(Ordering::Relaxed) {
+            let status = client.send(&bad).unwrap().status;
+            assert!(matches!(status, 401 | 429), "{status}");
+            sent.store(true, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        let floods: Vec<_> = (0..4).map(|_| scope.spawn(flood)).collect();
+        eventually("the flood has begun", || sent.load(Ordering::Relaxed));
+        let good = good();
+        is_over.store(true, Ordering::Relaxed);
+        floods.into_iter().for_each(|flood| flood.join().unwrap());
+        good
+    })
+}
+
+/// Genuine requests, no faster than 50 a second.
+fn regular(gateway: &Gateway) -> Vec<u16> {
+    let send = |serial| {
+        thread::sleep(Duration::from_millis(20));
+        gateway.client().send(&sample(serial)).unwrap().status
+    };
+    (0..100).map(send).collect()
+}
+
+#[test]
+fn case_38_bad_signatures_do_not_use_up_the_rate_of_a_source() {
+    let gateway = setup().source("rate = \"50/s\"").start();
+    let statuses = beside_bad_signatures(&gateway, || regular(&gateway));
+    assert_all_taken(statuses.into_iter());
+}
+
+#[test]
+fn case_38_refusals_have_a_limit_of_their_own() {
+    let gateway = setup().ingest("refusals_per_address = \"5/m\"").start();
+    let bad = unproved("t=1,v1=00", b"{}");
+    let statuses: Vec<_> = (0..20).map(|_| stranger(&gateway, 2).send(&bad).unwrap().status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 5, "{statuses:?}");
+    assert!(statuses[5..].iter().all(|status| *status == 429), "{statuses:?}");
+    assert_unharmed(&gateway);
+}
+
+/// As behind a proxy that is not configured: then strangers and genuine senders are one client.
+#[test]
+fn case_38_an_address_with_genuine_requests_is_not_turned_away() {
+    let gateway = setup().ingest("refusals_per_address = \"5/m\"").start();
+    let bad = unproved("t=1,v1=00", b"{}");
+    let statuses = (0..20).map(|serial| {
+        assert!(matches!(gateway.client().send(&bad).unwrap().status, 401 | 429));
+        gateway.client().send(&sample(serial)).unwrap().status
+    });
+    assert_all_taken(statuses);
+}
