@@ -1,9 +1,12 @@
 //! Writing into the operator's log and terminal.
 
-use hookfast_harness::{Gateway, post, sample};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
+
+use hookfast_harness::{Gateway, Signal, eventually, post, sample};
+use hookfast_webhook::Request;
 use serde_json::json;
 
-use super::{assert_serves, gateway, printed, raw, run, signed_bytes, unproved, with_header};
+use super::{assert_serves, gateway, printed, raw, run, setup, signed_bytes, unproved, with_header};
 
 /// Far below what one line of this program needs, and far below what an attacker would like.
 const MAX_LINE_BYTES: usize = 2_048;
@@ -87,4 +90,71 @@ fn case_76_what_the_commands_print_cannot_deceive_a_terminal() {
         assert!(!text.chars().any(|character| character != '\n' && deceives(character)), "{text:?}");
     }
     assert_serves(&gateway);
+}
+
+/// A gateway that does its jobs and logs into a pipe.
+fn logging_into(pipe: PipeWriter) -> Gateway {
+    setup().handlers("[handlers.ledger]\nrun = \"log\"").log_into(pipe).start()
+}
+
+/// A pipe that takes only some lines more before it is full.
+fn nearly_full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    writer.write_all(&[b'\n'; 50_000]).unwrap();
+    (reader, writer)
+}
+
+/// A genuine event with a long type, which stands on each line about it.
+fn wordy_event(number: u64) -> Request {
+    signed_bytes(json!({"id": format!("evt_{number}"), "type": "x".repeat(250)}).to_string().as_bytes())
+}
+
+/// Bad requests are refused, good ones accepted, and the jobs of these end, as if there were a log.
+fn assert_works_without_its_log(gateway: &Gateway, good: u64) {
+    for _ in 0..300 {
+        assert_eq!(gateway.client().send(&unproved("t=1,v1=00", b"{}")).unwrap().status, 401);
+    }
+    let mut client = gateway.client();
+    for number in 0..good {
+        assert_eq!(client.send(&wordy_event(number)).unwrap().status, 200);
+    }
+    let done = || gateway.query("SELECT count(*) FROM jobs WHERE state = 'succeeded'");
+    eventually("the jobs are done", || done() == [[good.to_string()]]);
+}
+
+fn assert_ends_well(gateway: &mut Gateway) {
+    gateway.signal(Signal::Term);
+    assert_eq!(gateway.wait().code(), Some(0), "an orderly end");
+}
+
+#[test]
+fn case_76_a_log_that_is_not_read_holds_up_nothing() {
+    let (_unread, writer) = nearly_full_pipe();
+    let mut gateway = logging_into(writer);
+    assert_works_without_its_log(&gateway, 100);
+    assert!(gateway.metric("hookfast_log_lines_waiting") > 1.0, "the pipe is full");
+    assert_ends_well(&mut gateway);
+}
+
+#[test]
+fn case_76_lines_that_the_log_has_no_room_for_are_counted() {
+    let (unread, writer) = nearly_full_pipe();
+    let gateway = logging_into(writer);
+    assert_works_without_its_log(&gateway, 1_500);
+    assert!(gateway.metric("hookfast_log_lines_dropped_total") > 0.0);
+
+    let mut lines = BufReader::new(unread).lines().map(Result::unwrap).filter(|line| !line.is_empty());
+    let said = lines.find(|line| line.contains("log lines were left out")).expect("it says that lines are missing");
+    let said: serde_json::Value = serde_json::from_str(&said).expect("a line like any other");
+    assert_eq!(said["lines"].as_f64().unwrap(), gateway.metric("hookfast_log_lines_dropped_total"));
+}
+
+#[test]
+fn case_76_a_log_whose_reader_is_gone_changes_nothing() {
+    let (reader, writer) = pipe().unwrap();
+    let mut gateway = logging_into(writer);
+    drop(reader);
+    assert_works_without_its_log(&gateway, 40);
+    assert!(gateway.metric("hookfast_log_lines_dropped_total") >= 40.0);
+    assert_ends_well(&mut gateway);
 }

@@ -31,6 +31,11 @@ macro_rules! outln {
     }};
 }
 
+/// Prints a line on the standard error, which may be closed or not be read: `eprintln!` would panic or wait.
+macro_rules! errln {
+    ($($line:tt)*) => { $crate::log_lines::add(format!("{}\n", format_args!($($line)*)).as_bytes()) };
+}
+
 mod apart;
 mod audit;
 mod cli;
@@ -43,6 +48,7 @@ mod filter;
 mod jobs;
 mod keeping;
 mod known;
+mod log_lines;
 mod logging;
 mod migrate;
 mod providers;
@@ -70,11 +76,11 @@ use config::OperatorConfig;
 use exit::Exit;
 use serve::{Role, Start};
 
-/// Runs the command line of this process, with these handlers.
+/// Runs the command line of this process, with these handlers. Panics are written into the log by a panic hook that it sets.
 #[expect(clippy::needless_pass_by_value, reason = "it is the last thing a program does with its handlers")]
 pub fn run(handlers: Handlers) -> ExitCode {
     let cli = Cli::parse();
-    logging::start(&cli.log);
+    let _flush = logging::start(&cli.log);
     match dispatch(cli, &handlers) {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.report(),

@@ -27,7 +27,7 @@ use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::keeping::Keeping;
 use crate::unclaimed::{self, Report};
-use crate::{Config, Problem, in_runtime};
+use crate::{Config, Problem, in_runtime, log_lines};
 
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
@@ -466,6 +466,7 @@ impl Gateway {
         tokio::spawn(async move {
             while signals.next().await == "SIGHUP" {}
             tracing::warn!("ended by a second signal");
+            log_lines::flush();
             std::process::exit(130);
         });
         ended
@@ -585,6 +586,7 @@ fn install_metrics() -> Result<PrometheusHandle, Exit> {
         .map_err(Exit::failed)?;
     hookfast_ingest::describe_metrics();
     hookfast_processor::describe_metrics();
+    log_lines::start_metrics();
     Ok(handle)
 }
 
