@@ -13,6 +13,7 @@ use http::HeaderName;
 use time::OffsetDateTime;
 
 use crate::SourceLimits;
+use crate::log_limit::LogLimit;
 use crate::metrics::SourceMetrics;
 
 /// One configured endpoint: a provider, its secrets, its limits.
@@ -24,6 +25,7 @@ pub struct Source {
     pub(crate) rate: Option<DefaultDirectRateLimiter>,
     /// Finding out why a request was refused is work, and whoever sends it may send many.
     pub(crate) explanations: DefaultDirectRateLimiter,
+    pub(crate) log_limit: LogLimit,
     pub(crate) metrics: SourceMetrics,
 }
 
@@ -33,7 +35,7 @@ impl Source {
         let rate = limits.rate.map(|rate| RateLimiter::direct(rate.quota()));
         let metrics = SourceMetrics::new(&name, &secrets);
         let explanations = RateLimiter::direct(Quota::per_second(NonZeroU32::MIN));
-        Self { name, provider, secrets, limits, rate, explanations, metrics }
+        Self { name, provider, secrets, limits, rate, explanations, log_limit: LogLimit::new(), metrics }
     }
 
     pub(crate) fn endpoint(&self) -> Endpoint<'_> {
