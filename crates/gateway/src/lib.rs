@@ -23,17 +23,14 @@
 //! }
 //! ```
 
-/// Prints a line of output. Whoever reads it may have gone, as in `hookfast events list | head`, and `println!` would panic.
+/// Prints a line of output. What reads it may have gone, as in `hookfast events list | head`, and `println!` would panic.
 macro_rules! outln {
-    ($($line:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($line)*);
-    }};
+    ($($line:tt)*) => { $crate::printable::print_line(&format!($($line)*)) };
 }
 
 /// Prints a line on the standard error, which may be closed or not be read: `eprintln!` would panic or wait.
 macro_rules! errln {
-    ($($line:tt)*) => { $crate::log_lines::add(format!("{}\n", format_args!($($line)*)).as_bytes()) };
+    ($($line:tt)*) => { $crate::log_lines::add(&format!("{}\n", format_args!($($line)*))) };
 }
 
 mod apart;
@@ -51,6 +48,7 @@ mod known;
 mod log_lines;
 mod logging;
 mod migrate;
+mod printable;
 mod providers;
 mod replay;
 mod serve;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 
+use crate::printable::{printable, printable_log_line};
+
 /// The most memory for lines that wait. Lines beyond it are left out and counted.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
@@ -50,8 +52,8 @@ pub(crate) fn start() -> io::Result<()> {
 }
 
 /// Adds a line, with its line break. Never waits.
-pub(crate) fn add(line: &[u8]) {
-    LINES.add(line);
+pub(crate) fn add(line: &str) {
+    LINES.add(printable(line).as_bytes());
 }
 
 /// Waits until all lines are written, but not for long: a log that is not read must not hold up the end of the process.
@@ -77,7 +79,7 @@ pub(crate) struct LineWriter;
 
 impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        add(line);
+        LINES.add(printable_log_line(&String::from_utf8_lossy(line)).as_bytes());
         Ok(line.len())
     }
 

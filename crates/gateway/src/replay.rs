@@ -279,7 +279,7 @@ pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool
         let problem = format!("this would {all}: add --yes if that is meant, or say which with a filter or --limit");
         return Err(Exit::usage("--yes", problem));
     }
-    log_lines::add(format!("This would {all}. Go on? [y/N] ").as_bytes());
+    log_lines::add(&format!("This would {all}. Go on? [y/N] "));
     log_lines::flush();
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Exit::failed)?;
