@@ -339,7 +339,8 @@ impl Gateway {
             false => None,
         };
         let admin_listener = bind(config.admin_listen, "admin").await?;
-        let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
+        let admin =
+            hookfast_admin::start(admin_listener, metrics.clone(), &config.admin_hosts).map_err(Exit::failed)?;
         let queue = say_if_slow("the queue", self.open_queue(&config)).await?;
         let fixed = Fixed::of(&config);
         let mut greeting = Greeting::of(&config, role, admin.address);
@@ -549,7 +550,8 @@ impl Fixed {
         // Without the number of connections that this machine allows, which is not in the file.
         let ingest = hookfast_ingest::Config { connections: 0, ..config.ingest.clone() };
         let handlers: Vec<_> = config.handlers.iter().map(|handler| &handler.config).collect();
-        let rest = format!("{:?} {:?} {:?} {:?} {handlers:?}", config.store, config.spool, config.queue, config.work);
+        let Config { admin_hosts, store, spool, queue, work, .. } = config;
+        let rest = format!("{admin_hosts:?} {store:?} {spool:?} {queue:?} {work:?} {handlers:?}");
         Self { ingest_listen, ingest, admin_listen, rest }
     }
 }
