@@ -75,6 +75,27 @@ fn case_75_no_secret_is_in_any_answer_log_metric_or_command() {
 }
 
 #[test]
+fn case_75_a_token_in_any_header_and_spelling_is_not_stored() {
+    let token = "canary/token";
+    let source = format!("[sources.gitlab]\nprovider = \"gitlab\"\nsecrets = [\"{token}\"]");
+    let gateway = setup().sections(&source).start();
+    let mut request =
+        b"POST /webhooks/gitlab?copy=canary%2Ftoken HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n".to_vec();
+    for line in ["x-gitlab-token: canary/token", "x-gitlab-event: Push Hook", "x-gitlab-event-uuid: 1"] {
+        request.extend_from_slice(format!("{line}\r\n").as_bytes());
+    }
+    request.extend_from_slice(b"x-copy: \xffcanary/token\xff\r\nx-spelled: %63anary%252ftoken\r\n\r\n{}");
+    assert_eq!(gateway.client().raw(&request).unwrap().status, 200);
+    let stored = gateway.event(gateway.events()[0].id);
+    assert!(stored.url.ends_with("?copy=REDACTED"), "{}", stored.url);
+    let value = |name: &str| stored.headers.iter().find(|(found, _)| *found == name).map(|(_, value)| value.to_vec());
+    assert_eq!(value("x-gitlab-token").as_deref(), Some(&b"REDACTED"[..]));
+    assert_eq!(value("x-copy").as_deref(), Some(&b"\xffREDACTED\xff"[..]));
+    assert_eq!(value("x-spelled").as_deref(), Some(&b"REDACTED"[..]));
+    assert_serves(&gateway);
+}
+
+#[test]
 fn case_75_no_secret_is_in_the_verdict_on_a_request() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("body"), "{}").unwrap();

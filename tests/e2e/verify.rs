@@ -29,6 +29,18 @@ fn vectors(text: &str, more: &[&str]) -> Ended {
     Ended::of(hookfast(BINARY, folder.path()).args(["verify", "--vectors", "vectors.json"]).args(more))
 }
 
+/// Within limits on memory and time, so that one which reads on fails and does not take the machine with it.
+#[test]
+fn an_input_without_an_end_is_refused() {
+    let folder = TempDir::new().unwrap();
+    for (input, code) in [("--provider stripe --secret s --body-file /dev/zero", 2), ("--vectors /dev/zero", 1)] {
+        let script = format!("ulimit -v 4000000; exec timeout 60 {BINARY} verify {input}");
+        let ended = Ended::of(hookfast("sh", folder.path()).args(["-c", &script]));
+        assert_eq!(ended.code, code, "{input}: {ended:?}");
+        assert!(ended.errors.contains("/dev/zero cannot be read: it has more than 256 MiB"), "{input}: {ended:?}");
+    }
+}
+
 #[test]
 fn a_genuine_request_is_called_so_with_what_was_read() {
     let ended = verify(&["whsec_old", SECRET], &[]);

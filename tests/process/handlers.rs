@@ -1,8 +1,10 @@
 //! What handlers can do, and what becomes of them.
 
+use std::io::{Write, pipe};
+
 use hookfast_harness::{Signal, eventually};
 
-use crate::{On, Rig};
+use crate::{On, Rig, setup};
 
 on_all! {
     several_effects_are_done_one_after_the_other_and_an_attempt_resumes_after_the_last
@@ -34,6 +36,25 @@ fn a_panic_is_a_failed_attempt(on: On) {
     let attempts =
         rig.gateway.query("SELECT number, failure, message FROM attempts WHERE failure IS NOT NULL ORDER BY number");
     assert_eq!(attempts, [["1", "panic", "told to panic"], ["2", "panic", "told to panic"]]);
+}
+
+/// The pipe is nearly full at the start; what the gateway logs about the first events fills it.
+#[test]
+fn a_panic_does_not_wait_for_a_log_that_is_not_read() {
+    let (_unread, mut writer) = pipe().unwrap();
+    writer.write_all(&[b'\n'; 50_000]).unwrap();
+    let setup = setup(On::Sqlite, None).handlers("[handlers.actor]\nmax_attempts = 1").log_into(writer);
+    let rig = Rig { gateway: setup.start(), _nats: None };
+    rig.gateway.wait_for_table("done");
+    for number in 0..100 {
+        rig.send(&format!("evt_{number}"), "{}");
+    }
+    assert!(rig.gateway.metric("hookfast_log_lines_waiting") > 1.0, "the pipe is full");
+    rig.send("evt_bad", r#"{"panic":true}"#);
+    rig.wait_for("evt_bad", "dead_letter");
+    assert_eq!(rig.gateway.query("SELECT failure FROM attempts WHERE failure IS NOT NULL"), [["panic"]]);
+    rig.send("evt_good", "{}");
+    rig.wait_for("evt_good", "succeeded");
 }
 
 fn a_handler_that_takes_too_long_is_stopped(on: On) {

@@ -43,8 +43,8 @@ impl Exit {
                 if let [problem] = problems.as_slice() {
                     return say(&problem.to_string(), 2);
                 }
-                eprintln!("error: the configuration has {} problems:", problems.len());
-                problems.iter().for_each(|problem| eprintln!("  {problem}"));
+                errln!("error: the configuration has {} problems:", problems.len());
+                problems.iter().for_each(|problem| errln!("  {problem}"));
                 ExitCode::from(2)
             }
             Self::NotFound(problem) => say(&problem, 3),
@@ -55,7 +55,7 @@ impl Exit {
 }
 
 fn say(problem: &str, code: u8) -> ExitCode {
-    eprintln!("error: {problem}");
+    errln!("error: {problem}");
     ExitCode::from(code)
 }
 

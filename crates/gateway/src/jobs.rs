@@ -207,7 +207,7 @@ async fn warn_if_run_elsewhere(store: &dyn Store, filter: &Filter) -> Result<(),
     let found = store.find(Which::Unfinished, &held, None, SAMPLE_OF_HELD).await?;
     if found.iter().any(|found| found.due_at.is_some_and(|lease_ends| lease_ends > now)) {
         let name = filter.handler.as_deref().unwrap_or_default();
-        eprintln!("warning: a worker runs jobs of `{name}` at this moment, with another configuration than this one.");
+        errln!("warning: a worker runs jobs of `{name}` at this moment, with another configuration than this one.");
     }
     Ok(())
 }

@@ -23,12 +23,14 @@
 //! }
 //! ```
 
-/// Prints a line of output. Whoever reads it may have gone, as in `hookfast events list | head`, and `println!` would panic.
+/// Prints a line of output. What reads it may have gone, as in `hookfast events list | head`, and `println!` would panic.
 macro_rules! outln {
-    ($($line:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($line)*);
-    }};
+    ($($line:tt)*) => { $crate::printable::print_line(&format!($($line)*)) };
+}
+
+/// Prints a line on the standard error, which may be closed or not be read: `eprintln!` would panic or wait.
+macro_rules! errln {
+    ($($line:tt)*) => { $crate::log_lines::add(&format!("{}\n", format_args!($($line)*))) };
 }
 
 mod apart;
@@ -43,8 +45,10 @@ mod filter;
 mod jobs;
 mod keeping;
 mod known;
+mod log_lines;
 mod logging;
 mod migrate;
+mod printable;
 mod providers;
 mod replay;
 mod serve;
@@ -70,11 +74,11 @@ use config::OperatorConfig;
 use exit::Exit;
 use serve::{Role, Start};
 
-/// Runs the command line of this process, with these handlers.
+/// Runs the command line of this process, with these handlers. Panics are written into the log by a panic hook that it sets.
 #[expect(clippy::needless_pass_by_value, reason = "it is the last thing a program does with its handlers")]
 pub fn run(handlers: Handlers) -> ExitCode {
     let cli = Cli::parse();
-    logging::start(&cli.log);
+    let _flush = logging::start(&cli.log);
     match dispatch(cli, &handlers) {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.report(),

@@ -23,6 +23,7 @@ use crate::dead_letters::print_table;
 use crate::events::{found_json, open_existing, plain, print_unhandled};
 use crate::exit::Exit;
 use crate::known::refuse_unknown;
+use crate::log_lines;
 
 /// How an interrupted replay goes on.
 const RESUME: &str = "hookfast replay --resume";
@@ -126,7 +127,7 @@ async fn warn_if_nothing_begins(store: &dyn Store, selection: &Selection, sample
         }
         sleep(Duration::from_millis(100)).await;
     }
-    eprintln!(
+    errln!(
         "warning: none of the first jobs has begun after {} s. Does a worker run (`hookfast serve` or `hookfast work`), and is \
          the handler not paused? The jobs wait until then.",
         BEGINS_WITHIN.as_secs()
@@ -177,6 +178,7 @@ pub(crate) fn stop_at_signal() -> Result<CancellationToken, Exit> {
                 _ = terminate.recv() => {}
             }
             if stopping.is_cancelled() {
+                log_lines::flush();
                 std::process::exit(130);
             }
             stopping.cancel();
@@ -277,7 +279,8 @@ pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool
         let problem = format!("this would {all}: add --yes if that is meant, or say which with a filter or --limit");
         return Err(Exit::usage("--yes", problem));
     }
-    eprint!("This would {all}. Go on? [y/N] ");
+    log_lines::add(&format!("This would {all}. Go on? [y/N] "));
+    log_lines::flush();
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Exit::failed)?;
     if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(Exit::Failed("nothing was changed".into())) }

@@ -27,7 +27,7 @@ use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::keeping::Keeping;
 use crate::unclaimed::{self, Configured, Report};
-use crate::{Config, Problem, in_runtime};
+use crate::{Config, Problem, in_runtime, log_lines};
 
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
@@ -340,7 +340,8 @@ impl Gateway {
             false => None,
         };
         let admin_listener = bind(config.admin_listen, "admin").await?;
-        let admin = hookfast_admin::start(admin_listener, metrics.clone()).map_err(Exit::failed)?;
+        let admin =
+            hookfast_admin::start(admin_listener, metrics.clone(), &config.admin_hosts).map_err(Exit::failed)?;
         let queue = say_if_slow("the queue", self.open_queue(&config)).await?;
         let fixed = Fixed::of(&config);
         let mut greeting = Greeting::of(&config, role, admin.address);
@@ -468,6 +469,7 @@ impl Gateway {
         tokio::spawn(async move {
             while signals.next().await == "SIGHUP" {}
             tracing::warn!("ended by a second signal");
+            log_lines::flush();
             std::process::exit(130);
         });
         ended
@@ -561,7 +563,8 @@ impl Fixed {
         let handlers: Vec<_> = config.handlers.iter().map(|handler| &handler.config).collect();
         // Without what the command decides.
         let store = hookfast_store::Config { lock: false, dispatch_grace: Duration::ZERO, ..config.store.clone() };
-        let rest = format!("{store:?} {:?} {:?} {:?} {handlers:?}", config.spool, config.queue, config.work);
+        let Config { admin_hosts, spool, queue, work, .. } = config;
+        let rest = format!("{admin_hosts:?} {store:?} {spool:?} {queue:?} {work:?} {handlers:?}");
         Self { ingest_listen, ingest, admin_listen, rest }
     }
 }
@@ -598,6 +601,7 @@ fn install_metrics() -> Result<PrometheusHandle, Exit> {
         .map_err(Exit::failed)?;
     hookfast_ingest::describe_metrics();
     hookfast_processor::describe_metrics();
+    log_lines::start_metrics();
     Ok(handle)
 }
 

@@ -25,6 +25,7 @@ mod faults;
 mod health;
 mod limit;
 mod listener;
+mod log_limit;
 mod metrics;
 mod path;
 mod record;

@@ -27,6 +27,15 @@ pub(crate) fn target(path: &str) -> Option<Target<'_>> {
     is_name(source).then_some(Target::Webhook(source))
 }
 
+/// The path as the log may show it, which is the name of a source that may be misspelt, and not what follows it: that may be
+/// a token.
+pub(crate) fn shown(path: &str) -> String {
+    let kept = if path.starts_with("/webhooks/") { 2 } else { 1 };
+    let end = path.match_indices('/').nth(kept).map(|(end, _)| end);
+    let name: String = path[..end.unwrap_or(path.len())].chars().take(100).flat_map(char::escape_debug).collect();
+    if end.is_some() { name + "/..." } else { name }
+}
+
 /// Some providers have a token or the kind of event in one more segment, or both in two.
 fn is_tail(tail: &str) -> bool {
     let is_segment = |segment: &str| {
@@ -39,6 +48,24 @@ fn is_tail(tail: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_a_name_is_not_shown() {
+        for (path, expected) in [
+            ("/webhooks/garmin", "/webhooks/garmin"),
+            ("/webhooks/garmn/token", "/webhooks/garmn/..."),
+            ("/webhooks/garmn/token/sleeps", "/webhooks/garmn/..."),
+            ("/webhooks//token", "/webhooks//..."),
+            ("/webhook/garmin/token", "/webhook/..."),
+            ("/garmin/token", "/garmin/..."),
+            ("//webhooks/garmin/token", "//..."),
+            ("/", "/"),
+            ("*", "*"),
+            ("", ""),
+        ] {
+            assert_eq!(shown(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn only_plain_paths_have_a_target() {

@@ -13,6 +13,7 @@ use http::HeaderName;
 use time::OffsetDateTime;
 
 use crate::SourceLimits;
+use crate::log_limit::LogLimit;
 use crate::metrics::SourceMetrics;
 
 /// How many requests a source refuses as not genuine before it only says 429. One address has a tenth of this by default.
@@ -29,6 +30,7 @@ pub struct Source {
     pub(crate) refusals: DefaultDirectRateLimiter,
     /// Finding out why a request was refused is work, and whoever sends it may send many.
     pub(crate) explanations: DefaultDirectRateLimiter,
+    pub(crate) log_limit: LogLimit,
     pub(crate) metrics: SourceMetrics,
 }
 
@@ -39,7 +41,8 @@ impl Source {
         let metrics = SourceMetrics::new(&name, &secrets);
         let refusals = RateLimiter::direct(Quota::per_second(REFUSALS_PER_SECOND));
         let explanations = RateLimiter::direct(Quota::per_second(NonZeroU32::MIN));
-        Self { name, provider, secrets, limits, rate, refusals, explanations, metrics }
+        let log_limit = LogLimit::new();
+        Self { name, provider, secrets, limits, rate, refusals, explanations, log_limit, metrics }
     }
 
     pub(crate) fn endpoint(&self) -> Endpoint<'_> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hookfast_store::{Recorded, Routed};
 use hookfast_webhook::{
-    Answer, Arrival, Event, EventId, Refusal, Request, RequestId, Unreadable, Verified, explain, verify,
+    Answer, Arrival, Event, EventId, Refusal, Request, RequestId, UNREADABLE, Unreadable, Verified, explain, verify,
 };
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -21,7 +21,8 @@ use crate::body::{self, BodyDeadlines, MemoryShare};
 use crate::connection::Activity;
 use crate::health::{Ready, may_see_details};
 use crate::limit::check_host;
-use crate::path::{Target, target};
+use crate::log_limit::{Due, LogLimit};
+use crate::path::{Target, shown, target};
 use crate::route::route;
 use crate::trace::trace_id;
 use crate::{Config, Ingest, Source, Table, address};
@@ -31,6 +32,9 @@ const LARGE_BODY_BYTES: usize = 256 * 1024;
 
 /// How long the log waits for the id of an event that came again.
 const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Limits the lines about requests that are for no source.
+static WITHOUT_SOURCE: LogLimit = LogLimit::new();
 
 /// Who asks.
 struct Caller<'a> {
@@ -73,10 +77,7 @@ impl Ingest {
             Ok(Found::Live) => return plain("live\n"),
             Ok(Found::Ready) => return self.ready(&caller, head.uri.query()).await,
             Err(rejection) => {
-                let Caller { request_id, address, trace_id, .. } = &caller;
-                let path: String = head.uri.path().chars().take(100).flat_map(char::escape_debug).collect();
-                let reason = rejection.reason();
-                tracing::debug!(%request_id, client = %address, trace_id, reason, "rejected: {path}");
+                log_misdirected(&rejection, &caller, head.uri.path());
                 Err(rejection)
             }
         };
@@ -164,8 +165,7 @@ impl Ingest {
         self.limits.admit_genuine(source, caller.address)?;
         if let Some(problem) = problem {
             source.metrics.unreadable.increment(1);
-            let request_id = caller.request_id;
-            tracing::warn!(%request_id, source = %source.name, %problem, "genuine but unreadable: kept whole");
+            log_unreadable(&problem, source, caller);
         }
         if events.is_empty() {
             return Ok(answer);
@@ -314,23 +314,38 @@ fn and_more(first: String, count: usize) -> String {
     if count == 1 { first } else { format!("{first} and {} more", count - 1) }
 }
 
+fn log_unreadable(problem: &Unreadable, source: &Source, caller: &Caller<'_>) {
+    let Some(Due { left_out }) = source.log_limit.line(UNREADABLE) else { return };
+    let (request_id, source) = (caller.request_id, &source.name);
+    tracing::warn!(%request_id, %source, %problem, left_out, "genuine but unreadable: kept whole");
+}
+
+/// A request that is for no source.
+fn log_misdirected(rejection: &Rejection, caller: &Caller<'_>, path: &str) {
+    let reason = rejection.reason();
+    let Some(Due { left_out }) = WITHOUT_SOURCE.line(reason) else { return };
+    let Caller { request_id, address, trace_id, .. } = caller;
+    let path = shown(path);
+    tracing::debug!(%request_id, client = %address, trace_id, reason, left_out, "rejected: {path}");
+}
+
 fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller<'_>) {
+    let reason = match rejection {
+        Rejection::Refused(refusal, _) => refusal.reason(),
+        other => other.reason(),
+    };
+    let Some(Due { left_out }) = source.log_limit.line(reason) else { return };
     let source = &source.name;
     let Caller { request_id, address, trace_id, .. } = caller;
     match rejection {
         Rejection::Refused(refusal, probably) => {
-            let reason = refusal.reason();
-            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, probably, "refused: {refusal}");
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, left_out, probably, "refused: {refusal}");
         }
-        Rejection::AddressNotAllowed | Rejection::TooLarge | Rejection::Internal => {
-            let reason = rejection.reason();
-            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, "rejected");
+        Rejection::AddressNotAllowed | Rejection::TooLarge | Rejection::TooManyEvents | Rejection::Internal => {
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, left_out, "rejected");
         }
         // Under a flood or an outage there are many of these; the metrics count them.
-        _ => {
-            let reason = rejection.reason();
-            tracing::debug!(%request_id, %source, client = %address, trace_id, reason, "rejected");
-        }
+        _ => tracing::debug!(%request_id, %source, client = %address, trace_id, reason, left_out, "rejected"),
     }
 }
 

@@ -185,11 +185,16 @@ pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
     format!("sha256:{}", signature::sha256_hex(text.as_bytes()))
 }
 
-/// Control characters, line separators, and what turns the direction of writing: all can make a log or a page show what
-/// is not there.
-fn is_unprintable(character: char) -> bool {
+/// Control characters, line separators, and what Unicode calls format characters or ignorable: what turns the direction of
+/// writing, joins, separates or tags without being seen. All can make a log or a page show what is not there, or hide what is.
+pub fn is_unprintable(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{70f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -211,6 +216,11 @@ mod tests {
         assert_eq!(Label::new("invoice.paid".into()).as_str(), "invoice.paid");
         assert_eq!(Label::new("a\0\x1b[31m\nb".into()).as_str(), "a\u{fffd}\u{fffd}[31m\u{fffd}b");
         assert_eq!(Label::new("a\u{202e}b\u{2028}".into()).as_str(), "a\u{fffd}b\u{fffd}");
+        for hidden in ['\u{9b}', '\u{200b}', '\u{200d}', '\u{feff}', '\u{ad}', '\u{2060}', '\u{e0041}', '\u{fe0f}'] {
+            assert_eq!(Label::new(format!("a{hidden}b")).as_str(), "a\u{fffd}b", "{hidden:?}");
+            assert!(DedupeKey::new(format!("a{hidden}b")).as_str().starts_with("sha256:"), "{hidden:?}");
+        }
+        assert_eq!(Label::new("größe 大小 حجم 🚀".into()).as_str(), "größe 大小 حجم 🚀");
         assert!(Label::new("é".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
         assert!(Label::new("\n".repeat(400)).as_str().len() <= MAX_TEXT_BYTES);
     }

@@ -60,15 +60,54 @@ const REDACTED: &str = "REDACTED";
 
 /// The request without the secret in its headers and URL: what is stored must not let anybody who reads it send, too.
 fn without_token(request: &Request, token: &Secret) -> Request {
-    let token = token.expose();
+    let token = token.expose().as_bytes();
     let mut headers = request.headers.clone();
     for value in headers.values_mut() {
-        if let Some(redacted) = value.to_str().ok().filter(|text| text.contains(token)) {
-            *value =
-                HeaderValue::try_from(redacted.replace(token, REDACTED)).unwrap_or(HeaderValue::from_static(REDACTED));
+        if let Some(redacted) = redact(value.as_bytes(), token) {
+            *value = HeaderValue::try_from(redacted).unwrap_or(HeaderValue::from_static(REDACTED));
         }
     }
-    Request { url: request.url.replace(token, REDACTED), headers, ..request.clone() }
+    let url = redact(request.url.as_bytes(), token).map(|url| String::from_utf8_lossy(&url).into_owned());
+    Request { url: url.unwrap_or_else(|| request.url.clone()), headers, ..request.clone() }
+}
+
+/// The text without the token, in whatever way its characters are percent-encoded; none if the token is not in it.
+fn redact(text: &[u8], token: &[u8]) -> Option<Vec<u8>> {
+    let mut redacted = Vec::new();
+    let (mut kept, mut at) = (0, 0);
+    while at < text.len() {
+        match spelled_length(&text[at..], token) {
+            Some(length) => {
+                redacted.extend_from_slice(&text[kept..at]);
+                redacted.extend_from_slice(REDACTED.as_bytes());
+                at += length;
+                kept = at;
+            }
+            None => at += 1,
+        }
+    }
+    redacted.extend_from_slice(&text[kept..]);
+    (kept > 0).then_some(redacted)
+}
+
+/// How many bytes of the text's beginning spell the token, if they do.
+fn spelled_length(text: &[u8], token: &[u8]) -> Option<usize> {
+    if text.starts_with(token) {
+        return Some(token.len());
+    }
+    token.iter().try_fold(0, |length, byte| Some(length + spelled_byte(&text[length..], *byte)?))
+}
+
+/// How many bytes of the text's beginning spell this byte: one if it stands there as it is, three if it is percent-encoded,
+/// and more if its percent sign is encoded, too (`%2541`).
+fn spelled_byte(text: &[u8], byte: u8) -> Option<usize> {
+    let Some(digits) = text.strip_prefix(b"%") else { return (text.first() == Some(&byte)).then_some(1) };
+    let encoded_signs = 2 * digits.chunks_exact(2).take_while(|pair| *pair == b"25").count();
+    if byte == b'%' {
+        return Some(1 + encoded_signs);
+    }
+    let digits = str::from_utf8(digits.get(encoded_signs..encoded_signs + 2)?).ok()?;
+    (u8::from_str_radix(digits, 16) == Ok(byte)).then_some(encoded_signs + 3)
 }
 
 fn refuse_repeated_headers(provider: &dyn Provider, request: &Request) -> Result<(), Refusal> {
@@ -150,5 +189,23 @@ mod tests {
             (&HeaderValue::from_static("Bearer REDACTED"), &HeaderValue::from_static("kept"))
         );
         assert_eq!(kept.body, request.body, "the body is the provider's, byte for byte");
+    }
+
+    #[test]
+    fn a_token_is_found_among_any_bytes_and_in_any_spelling() {
+        let redacted = |text: &[u8]| redact(text, b"s3c/ret").map(|kept| String::from_utf8_lossy(&kept).into_owned());
+        for spelled in ["s3c/ret", "s3c%2Fret", "s3c%2fret", "%733c%2Fre%74", "s3c%252Fret", "s3c%25252fret"] {
+            assert_eq!(redacted(format!("/a/{spelled}?b").as_bytes()).as_deref(), Some("/a/REDACTED?b"), "{spelled}");
+        }
+        assert_eq!(redacted(b"\xffs3c/ret\xfe").as_deref(), Some("\u{fffd}REDACTED\u{fffd}"));
+        assert_eq!(redacted(b"s3c/rets3c/ret").as_deref(), Some("REDACTEDREDACTED"));
+        assert_eq!(redacted(b"s3s3c/ret").as_deref(), Some("s3REDACTED"));
+        for other in [&b""[..], b"s3c/re", b"s3c%2", b"s3c%", b"s3c%2Gret", b"s3c\xffret"] {
+            assert_eq!(redacted(other), None, "{other:?}");
+        }
+        for spelled in [&b"a%b"[..], b"a%25b", b"a%2525b", b"%61%25b"] {
+            assert_eq!(redact(spelled, b"a%b").as_deref(), Some(REDACTED.as_bytes()), "{spelled:?}");
+        }
+        assert_eq!(redact(b"a%25", b"a%25").as_deref(), Some(REDACTED.as_bytes()));
     }
 }

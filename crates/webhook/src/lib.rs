@@ -34,7 +34,7 @@ pub mod vectors;
 pub mod refusal_suite;
 
 pub use clock::{Clock, FixedClock, SystemClock};
-pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE};
+pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, UNREADABLE, is_unprintable};
 pub use explain::{Endpoint, explain};
 pub use failure::{Failure, FailureKind};
 pub use genuine::{Genuine, Verified, verify};

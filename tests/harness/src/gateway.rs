@@ -14,6 +14,12 @@ use hookfast_webhook::EventId;
 use crate::setup::Started;
 use crate::{Client, Ended, Hold, Setup, Signal, database, process};
 
+/// The request for the metrics.
+const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// How long a gateway that stands still is waited for before its log is read as it is.
+const LOOK_AT_METRICS_FOR: Duration = Duration::from_secs(5);
+
 /// A running gateway; it is killed when dropped.
 #[derive(Debug)]
 pub struct Gateway {
@@ -35,9 +41,17 @@ impl Gateway {
         Client::connect(self.ingest)
     }
 
-    /// What the gateway logged so far.
+    /// What the gateway logged so far. One that runs is given the time to write the lines that wait.
     pub fn log(&self) -> String {
+        crate::eventually("the log is written", || self.waiting_log_lines().is_none_or(|lines| lines == 0.0));
         fs::read_to_string(&self.started.log).unwrap()
+    }
+
+    /// How many log lines wait to be written; none if it has ended, or stands still.
+    fn waiting_log_lines(&self) -> Option<f64> {
+        let mut client = Client::try_connect(self.admin).ok()?.with_patience(LOOK_AT_METRICS_FOR);
+        let metrics = client.raw(METRICS).ok()?.text();
+        metrics.lines().find_map(|line| line.strip_prefix("hookfast_log_lines_waiting ")?.parse().ok())
     }
 
     /// What it printed since it was last started.
@@ -84,7 +98,7 @@ impl Gateway {
     /// What the metrics say, as text.
     pub fn metrics(&self) -> String {
         let mut client = Client::connect(self.admin);
-        client.raw(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("metrics answer").text()
+        client.raw(METRICS).expect("metrics answer").text()
     }
 
     /// The value of one series, such as `hookfast_duplicates_total{source="stripe"}`.

@@ -1,7 +1,7 @@
 //! A gateway that is yet to start, in a folder of its own.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeWriter};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,6 +40,8 @@ pub struct Setup {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     pub(crate) wrapper: Vec<String>,
+    /// Where it logs if not into its file.
+    log_pipe: Option<PipeWriter>,
 }
 
 impl Setup {
@@ -65,6 +67,7 @@ impl Setup {
             arguments: vec!["--migrate".into()],
             variables: vec![],
             wrapper: vec![],
+            log_pipe: None,
         }
     }
 
@@ -155,6 +158,12 @@ impl Setup {
         self
     }
 
+    /// Has it log into this pipe. Its log cannot be asked for then.
+    pub fn log_into(mut self, pipe: PipeWriter) -> Self {
+        self.log_pipe = Some(pipe);
+        self
+    }
+
     /// The folder the gateway runs in.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -215,18 +224,21 @@ impl Setup {
     /// None if it ends, or is not ready for too long.
     pub(crate) fn try_spawn(&self) -> Option<Started> {
         let log = self.log();
-        let mut process = self
-            .serve()
-            .stdout(Stdio::piped())
-            .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).unwrap())
-            .spawn()
-            .expect("hookfast starts");
+        let mut process =
+            self.serve().stdout(Stdio::piped()).stderr(self.log_output()).spawn().expect("hookfast starts");
         let printed = Arc::default();
         let Ok((ingest, admin)) = addresses(&mut process, &printed, self.role != "work") else {
             let _ = (process.kill(), process.wait());
             return None;
         };
         Some(Started { process, ingest, admin, log, printed })
+    }
+
+    fn log_output(&self) -> Stdio {
+        match &self.log_pipe {
+            Some(pipe) => pipe.try_clone().unwrap().into(),
+            None => fs::OpenOptions::new().create(true).append(true).open(self.log()).unwrap().into(),
+        }
     }
 
     fn log(&self) -> PathBuf {

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookfast_admin::HostName;
 use hookfast_ingest::SourceLimits;
 use hookfast_processor::Handlers;
 use hookfast_store::SpoolConfig;
@@ -38,6 +39,8 @@ pub struct Config {
     pub ingest: hookfast_ingest::Config,
     /// Where operators look.
     pub admin_listen: SocketAddr,
+    /// Names by which they reach it, beside those of this machine.
+    pub admin_hosts: Vec<HostName>,
     /// Where events are kept.
     pub store: hookfast_store::Config,
     /// Where events wait while Postgres is away.
@@ -58,11 +61,14 @@ pub struct Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ingest_listen, ingest, admin_listen, store, spool, queue, work, sources, handlers, .. } = self;
+        let Self {
+            ingest_listen, ingest, admin_listen, admin_hosts, store, spool, queue, work, sources, handlers, ..
+        } = self;
         f.debug_struct("Config")
             .field("ingest_listen", ingest_listen)
             .field("ingest", ingest)
             .field("admin_listen", admin_listen)
+            .field("admin_hosts", admin_hosts)
             .field("store", store)
             .field("spool", spool)
             .field("queue", queue)

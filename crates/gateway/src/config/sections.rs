@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookfast_admin::HostName;
 use hookfast_ingest::SourceLimits;
 use hookfast_processor::Handlers;
 use hookfast_queue::QueueUrl;
@@ -86,7 +87,7 @@ impl<'a> Section<'a> {
 
 pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<Config> {
     let (ingest_listen, ingest) = read_ingest(Section::top(document, "ingest"));
-    let admin_listen = read_admin(Section::top(document, "admin"));
+    let (admin_listen, admin_hosts) = read_admin(Section::top(document, "admin"));
     let store = read_store(Section::top(document, "store"));
     let queue = read_queue(Section::top(document, "queue"));
     let work = read_work(Section::top(document, "work"));
@@ -103,6 +104,7 @@ pub(super) fn read(document: &mut Document, own_handlers: &Handlers) -> Option<C
         ingest_listen,
         ingest,
         admin_listen,
+        admin_hosts,
         store,
         spool,
         queue,
@@ -166,10 +168,11 @@ fn read_ingest(mut section: Section<'_>) -> (SocketAddr, hookfast_ingest::Config
     (listen, config)
 }
 
-fn read_admin(mut section: Section<'_>) -> SocketAddr {
+fn read_admin(mut section: Section<'_>) -> (SocketAddr, Vec<HostName>) {
     let listen = section.value("listen", parse::loopback_address, loopback(8081));
+    let hosts = section.value("hosts", parse::list, Vec::new());
     section.finish();
-    listen
+    (listen, hosts)
 }
 
 fn read_store(mut section: Section<'_>) -> Option<(hookfast_store::Config, Option<SpoolSettings>)> {

@@ -2,7 +2,8 @@
 
 mod vectors;
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ use crate::config::parse;
 use crate::exit::Exit;
 use crate::providers::Providers;
 use crate::{Config, config};
+
+/// The largest body or file of vectors that is read.
+const MAX_INPUT_BYTES: u64 = 256 << 20;
 
 pub(crate) fn run(arguments: &VerifyArguments, file: Option<&Path>, handlers: &Handlers) -> Result<(), Exit> {
     let providers = config::providers(file).map_err(Exit::Config)?;
@@ -102,14 +106,19 @@ fn header(line: &str) -> Result<(HeaderName, HeaderValue), Exit> {
 }
 
 fn read_body(file: &Path) -> Result<Bytes, Exit> {
-    let mut body = Vec::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().read_to_end(&mut body).map(drop)
-    } else {
-        std::fs::read(file).map(|content| body = content)
-    };
-    read.map_err(|error| usage("--body-file", format!("{} cannot be read: {error}", file.display())))?;
+    let read = if file == Path::new("-") { read_limited(io::stdin()) } else { File::open(file).and_then(read_limited) };
+    let body = read.map_err(|error| usage("--body-file", format!("{} cannot be read: {error}", file.display())))?;
     Ok(body.into())
+}
+
+/// All of an input, which must have an end.
+fn read_limited(input: impl Read) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    input.take(MAX_INPUT_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_INPUT_BYTES {
+        return Err(io::Error::other(format!("it has more than {} MiB", MAX_INPUT_BYTES >> 20)));
+    }
+    Ok(content)
 }
 
 fn report(provider: &dyn Provider, verdict: &Result<Verified, Refusal>, hint: Option<&str>, as_json: bool) {

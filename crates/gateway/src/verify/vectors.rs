@@ -1,12 +1,14 @@
 //! `hookfast verify --vectors`: files of requests with the verdict that a correct receiver gives.
 
-use std::fs;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use hookfast_webhook::vectors::{self, Outcome};
 use serde_json::json;
 use toml::Table;
 
+use super::read_limited;
 use crate::exit::Exit;
 use crate::providers::Providers;
 
@@ -26,7 +28,9 @@ pub(super) fn run(providers: &Providers, files: &[PathBuf], as_json: bool) -> Re
 }
 
 fn run_file(providers: &Providers, path: &Path) -> Result<Vec<Outcome>, Exit> {
-    let text = fs::read_to_string(path)
+    let text = File::open(path)
+        .and_then(read_limited)
+        .and_then(|content| String::from_utf8(content).map_err(io::Error::other))
         .map_err(|error| Exit::Failed(format!("{} cannot be read: {error}", path.display())))?;
     let build = |provider: &str, settings| {
         let settings = Table::try_from(settings).map_err(|error| format!("`config`: {error}"))?;
