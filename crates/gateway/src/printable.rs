@@ -1,4 +1,4 @@
-//! Nothing that a terminal would obey or hide is in any output, whoever wrote the text.
+//! Nothing that a terminal would obey or hide is in any output, wherever the text came from.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
