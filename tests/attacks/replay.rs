@@ -132,3 +132,14 @@ fn case_22_new_unsigned_parts_around_the_same_body_are_the_same_event() {
     assert_came(&gateway, 4 + headers.len() as i64);
     assert_serves(&gateway);
 }
+
+/// Its key is the body's hash: where the URL is not signed, it could be any.
+#[test]
+fn case_22_an_unreadable_body_sent_to_other_urls_is_the_same_event() {
+    let gateway = gateway();
+    let request = signed_at(now(), b"no JSON");
+    for path in ["/webhooks/stripe", "/webhooks/stripe?x=1", "/webhooks/stripe/tail"] {
+        assert_eq!(gateway.client().send(&to_path(path, request.clone())).unwrap().status, 200);
+    }
+    assert_came(&gateway, 3);
+}

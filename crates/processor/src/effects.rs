@@ -8,7 +8,7 @@ use hookfast_store::{
     BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, JobId, Store, StoreError, Token,
     Value, Written, sqlx,
 };
-use hookfast_webhook::{Failure, FailureKind};
+use hookfast_webhook::{Failure, FailureKind, HandlerName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
@@ -52,6 +52,10 @@ impl std::fmt::Display for IdempotencyKey {
 }
 
 impl Effects {
+    pub(crate) fn handler(&self) -> &HandlerName {
+        &self.job.handler
+    }
+
     pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token) -> Self {
         let (pipeline_fault, done, open) = Default::default();
         Self { store, job, token, pipeline_fault, done, open, writer: None, break_after: None }

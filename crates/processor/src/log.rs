@@ -11,9 +11,10 @@ impl Handler for Log {
     const SUBSCRIBES: &'static [&'static str] = &["*/*"];
     type Payload = Anything;
 
-    async fn handle(&self, event: &Event<Anything>, _: &Effects) -> Handled {
+    async fn handle(&self, event: &Event<Anything>, effects: &Effects) -> Handled {
         let Event { id, source, event_type, account, attempt, body, .. } = event;
-        tracing::info!(event_id = %id, source, event_type, account, attempt, size_bytes = body.len(), "an event came");
+        let handler = effects.handler();
+        tracing::info!(%handler, event_id = %id, source, event_type, account, attempt, size_bytes = body.len(), "an event came");
         Ok(())
     }
 }

@@ -147,8 +147,8 @@ impl Genuine {
 
     fn unreadable(&self) -> Reading {
         let Request { url, body, .. } = &*self.request;
-        // Where a body is empty, everything stands in the URL.
-        let hash = signature::sha256_hex(&[url.as_bytes(), b"\n", body].concat());
+        // Where a body is empty, everything stands in the URL. Otherwise the URL may not be signed, and could be any.
+        let hash = signature::sha256_hex(if body.is_empty() { url.as_bytes() } else { body });
         Reading::new(format!("{UNREADABLE}:{hash}"), UNREADABLE, body.clone())
     }
 }
