@@ -121,7 +121,7 @@ impl Model {
         })
     }
 
-    /// Gives the jobs that nothing was written for, and those that waited behind one that is finished now.
+    /// Gives the jobs that nothing was written for, and the first ones that wait with the key of one that is finished now.
     pub(super) fn settle(&mut self, runs: &[(Run, Outcome)]) -> (Vec<Place>, Vec<Place>) {
         let mut settled = Vec::new();
         for (run, outcome) in runs {
@@ -132,7 +132,12 @@ impl Model {
         }
         let stale = runs.iter().map(|(run, _)| run.job).filter(|job| !settled.contains(job)).collect();
         let finished = settled.iter().filter(|job| self.jobs[*job].state.is_finished());
-        (stale, finished.filter_map(|job| self.first_behind(*job)).collect())
+        (stale, finished.filter_map(|job| self.first_pending(*job)).collect())
+    }
+
+    fn first_pending(&self, place: Place) -> Option<Place> {
+        let mut pending = self.same_key(place).filter(|(_, state)| *state == State::Pending);
+        pending.next().map(|(event, _)| (event, place.1))
     }
 
     pub(super) fn first_behind(&self, place: Place) -> Option<Place> {
