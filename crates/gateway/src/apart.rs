@@ -88,8 +88,8 @@ async fn ended(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// A child that was killed, or that panicked, is what running apart is for. One that ended by itself with an error could not
-/// run the job.
+/// A child that a signal ended, as after an abort, is what running apart is for. One that ended by itself with an error could
+/// not run the job.
 fn said(status: ExitStatus) -> Result<()> {
     match status.code() {
         Some(code) if code != 0 => Err(Error::other(format!("its process ended with {status}"))),

@@ -109,9 +109,11 @@ impl Flight {
         loop {
             timer.tick().await;
             faults::panic_in(Task::Leases);
-            let heard = self.pardon(Vec::new()).await.and(self.hand_back_unanswered().await);
+            let heard = self.pardon(Vec::new()).await;
             let renewed = self.renew(self.lease / RENEWED_AFTER).await;
-            if let Err(error) = renewed.and(heard) {
+            // Last, because it may wait for an effect of another worker.
+            let handed_back = self.hand_back_unanswered().await;
+            if let Err(error) = renewed.and(heard).and(handed_back) {
                 tracing::warn!(%error, "leases could not be renewed; trying again");
             }
         }

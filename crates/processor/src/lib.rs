@@ -63,6 +63,9 @@ use worker::{BodyMemory, Shared, Worker};
 const LOOK_AT_BACKLOG_EVERY: Duration = Duration::from_secs(10);
 const COUNTING_RESTS: u32 = 20;
 
+/// A claim is done by then, or fails.
+const CLAIM_WITHIN: Duration = Duration::from_secs(10);
+
 /// How long writing that runs were cut short may take.
 const INTERRUPT_WITHIN: Duration = Duration::from_secs(3);
 
@@ -168,10 +171,10 @@ pub async fn run_one(
     ran
 }
 
-/// Waits for the word to stop, and for a claim that is under way.
+/// Waits for the word to stop, and for a claim that is under way, but not for a store that does not come back.
 async fn stopped_and_claimed(stop: &CancellationToken, flight: &Flight) {
     stop.cancelled().await;
-    flight.until_first().await;
+    let _ = timeout(CLAIM_WITHIN, flight.until_first()).await;
 }
 
 async fn prepare(store: &dyn Store, staff: &[Staff]) -> Result<(), StoreError> {
