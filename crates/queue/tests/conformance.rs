@@ -492,8 +492,32 @@ async fn streams_that_only_look_like_ours_are_left_alone(place: Place) {
     dispatch_all(&queue, &sent).await;
     assert_eq!(finish_for(&mail(), &queue, 1).await, sent);
     let mut expected: BTreeMap<_, _> = names.map(|name| (name.to_owned(), vec![format!("of-{name}")])).into();
-    expected.insert("hookfast-hints-mail".into(), vec!["hookfast.hints.mail.>".into()]);
+    expected.insert("hookfast-hints-mail".into(), subjects_of("mail"));
     assert_eq!(place.streams().await, expected);
+}
+
+fn subjects_of(handler: &str) -> Vec<String> {
+    ["high", "normal", "low"].map(|priority| format!("hookfast.hints.{handler}.{priority}.*")).into()
+}
+
+/// Their streams took every subject below that of the handler.
+async fn streams_of_earlier_versions_are_changed_or_removed(place: Place) {
+    let server = place.jetstream().await;
+    for handler in ["ledger", "gone"] {
+        let former = stream::Config {
+            name: format!("hookfast-hints-{handler}"),
+            subjects: vec![format!("hookfast.hints.{handler}.>")],
+            retention: stream::RetentionPolicy::WorkQueue,
+            ..Default::default()
+        };
+        server.create_stream(former).await.unwrap();
+    }
+    let queue = place.open().await;
+    place.until_streams_are(&["ledger"]).await;
+    assert_eq!(place.streams().await["hookfast-hints-ledger"], subjects_of("ledger"));
+    let sent = hints(3);
+    dispatch_all(&queue, &sent).await;
+    assert_eq!(set(&finish(&queue, 3).await), set(&sent));
 }
 
 async fn many_pulls_at_once_get_every_hint_once(place: Place) {
@@ -835,6 +859,7 @@ on_servers! {
     a_stream_of_somebody_else_is_left_alone
     a_stream_that_is_refused_stops_no_other_handler
     streams_that_only_look_like_ours_are_left_alone
+    streams_of_earlier_versions_are_changed_or_removed
     streams_of_handlers_that_are_not_served_are_removed
     a_stream_that_another_process_removed_is_made_again
     a_message_that_is_no_hint_is_put_aside

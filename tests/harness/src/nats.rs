@@ -120,6 +120,17 @@ impl PrivateNats {
         serde_json::from_str(&answer.expect("an answer follows")).expect("JetStream speaks JSON")
     }
 
+    /// Publishes messages as any other client can, each in NATS' own words: `PUB` or `HPUB` to its last byte but the line
+    /// breaks at its end. Comes back when the server has them all.
+    pub fn publish(&self, messages: impl IntoIterator<Item = Vec<u8>>) {
+        let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", self.port)).expect("the server answers"));
+        let mut words = b"CONNECT {\"verbose\":false,\"headers\":true}\r\n".to_vec();
+        words.extend(messages.into_iter().flat_map(|message| [message, b"\r\n".to_vec()].concat()));
+        stream.get_mut().write_all(&[words, b"PING\r\n".to_vec()].concat()).unwrap();
+        let mut lines = stream.lines().map(Result::unwrap);
+        assert!(lines.any(|line| line == "PONG"), "the server closed the connection");
+    }
+
     fn new(version: NatsVersion, disk: Option<&Disk>) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-nats-").tempdir().expect("a temporary folder");
         let data = disk.map_or_else(|| folder.path().into(), Disk::path).join("data");

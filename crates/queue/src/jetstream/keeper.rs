@@ -24,6 +24,9 @@ use crate::{Config, QueueError};
 /// How long to leave a server alone that did not do what it was asked.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// The largest message among the hints, which have no payload: other clients must not fill the server's disk through them.
+const MAX_HINT_BYTES: i32 = 1024;
+
 pub(super) struct Keeper {
     pub(super) context: Context,
     pub(super) link: Arc<Link>,
@@ -121,12 +124,14 @@ impl Keeper {
     /// called as ours are.
     async fn is_left_over(&self, stream: &str, served: &BTreeSet<HandlerName>) -> bool {
         let ours = match stream.strip_prefix(&self.names.all_streams()) {
-            Some(handler) if !served.contains(handler) => self.names.all_jobs(handler),
-            None if stream == self.names.former_stream() => self.names.former_jobs(),
+            Some(handler) if !served.contains(handler) => {
+                [self.names.all_jobs(handler), self.names.former_jobs_of(handler)]
+            }
+            None if stream == self.names.former_stream() => [self.names.former_jobs(), Vec::new()],
             _ => return false,
         };
         let found = self.context.get_stream(stream).await;
-        found.is_ok_and(|found| found.cached_info().config.subjects == [ours])
+        found.is_ok_and(|found| ours.contains(&found.cached_info().config.subjects))
     }
 
     async fn keep_stream(&mut self, handler: &HandlerName) -> Result<(), QueueError> {
@@ -177,6 +182,7 @@ impl Keeper {
             discard_new_per_subject: wanted.discard_new_per_subject,
             max_messages: wanted.max_messages,
             max_messages_per_subject: wanted.max_messages_per_subject,
+            max_message_size: wanted.max_message_size,
             num_replicas: wanted.num_replicas,
             ..found.config.clone()
         };
@@ -190,13 +196,14 @@ impl Keeper {
         stream::Config {
             name: self.names.stream(handler),
             description: Some("Hints of Hookfast that jobs are ready. The jobs are in its database.".into()),
-            subjects: vec![self.names.all_jobs(handler.as_str())],
+            subjects: self.names.all_jobs(handler.as_str()),
             retention: RetentionPolicy::WorkQueue,
             storage: StorageType::File,
             discard: DiscardPolicy::New,
             discard_new_per_subject: true,
             max_messages: i64::try_from(self.config.capacity).unwrap_or(i64::MAX),
             max_messages_per_subject: 1,
+            max_message_size: MAX_HINT_BYTES,
             num_replicas: self.config.replicas,
             ..Default::default()
         }
@@ -217,7 +224,7 @@ impl Keeper {
         let (stream, name) = (self.names.stream(handler), self.names.consumer(priority));
         let wanted = consumer::pull::Config {
             durable_name: Some(name.clone()),
-            filter_subject: self.names.jobs(priority, handler),
+            filter_subject: self.names.jobs(priority, handler.as_str()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: self.config.ack_wait,
             max_deliver: -1,

@@ -30,6 +30,12 @@ const FETCH_PATIENCE: Duration = Duration::from_millis(500);
 /// How long to leave a consumer alone that refused a request: it is probably gone and about to be made anew.
 const REST: Duration = Duration::from_millis(250);
 
+/// The log tells of messages that are no hints at most once in this time.
+const WARN_EVERY: Duration = Duration::from_secs(1);
+
+/// The most of a foreign subject that the log shows.
+const MAX_LOGGED_CHARACTERS: usize = 200;
+
 pub(super) struct Lane {
     context: Context,
     /// Where messages are asked for.
@@ -42,6 +48,9 @@ pub(super) struct Lane {
     more: usize,
     request: Option<Request>,
     requests: u64,
+    /// When the log last told of a message that is no hint, and of how many it has not told since.
+    warned: Option<Instant>,
+    left_out: u64,
 }
 
 /// A hint that is here.
@@ -93,6 +102,8 @@ impl Lane {
             more: 0,
             request: None,
             requests: 0,
+            warned: None,
+            left_out: 0,
         })
     }
 
@@ -108,6 +119,10 @@ impl Lane {
     /// How many more could be fetched now.
     pub(super) fn fetchable(&self) -> usize {
         if self.request.is_none() { self.more } else { 0 }
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.request.is_some()
     }
 
     pub(super) fn is_fetching(&self) -> bool {
@@ -172,8 +187,9 @@ impl Lane {
 
     fn note(&mut self, message: Message) {
         match message.status {
-            None | Some(StatusCode::OK) => self.note_arrival(message),
-            Some(status) => self.note_end(&message.subject, status),
+            // Every client can write a status into the headers of its message, but only messages of the stream await a reply.
+            Some(status) if message.reply.is_none() => self.note_end(&message.subject, status),
+            _ => self.note_arrival(message),
         }
     }
 
@@ -195,10 +211,23 @@ impl Lane {
         match event {
             Some(event) => self.arrived.push_back(Arrived { event, receipt }),
             None => {
-                tracing::warn!(subject = %message.message.subject, "somebody else publishes among the hints");
+                self.warn_of_stranger(&message.message.subject);
                 tokio::spawn(async move { receipt.acknowledge().await });
             }
         }
+    }
+
+    /// At most once in `WARN_EVERY`: another client can publish as fast as the network allows.
+    fn warn_of_stranger(&mut self, subject: &Subject) {
+        let now = Instant::now();
+        if self.warned.is_some_and(|at| now - at < WARN_EVERY) {
+            self.left_out += 1;
+            return;
+        }
+        self.warned = Some(now);
+        let left_out = std::mem::take(&mut self.left_out);
+        let subject: String = subject.chars().take(MAX_LOGGED_CHARACTERS).collect();
+        tracing::warn!(subject, left_out, "another client publishes among the hints");
     }
 
     /// The server says that it sends no more for a request; that may be an earlier one.

@@ -51,7 +51,9 @@ impl Lanes {
             if !taken.is_empty() {
                 return taken;
             }
-            if self.len() == 0 {
+            // All that was fetched may have been no hints. Then that lane has to ask again before it can hear anything.
+            let must_ask = is_up && !self.lanes.iter().all(Lane::is_asking);
+            if self.len() == 0 && !must_ask {
                 self.hear().await;
             }
         }

@@ -29,13 +29,18 @@ impl Names {
     }
 
     /// The subjects in that.
-    pub(super) fn former_jobs(&self) -> String {
-        format!("{}.jobs.>", self.prefix)
+    pub(super) fn former_jobs(&self) -> Vec<String> {
+        vec![format!("{}.jobs.>", self.prefix)]
     }
 
-    /// The subjects of a handler's jobs.
-    pub(super) fn all_jobs(&self, handler: &str) -> String {
-        format!("{}.hints.{handler}.>", self.prefix)
+    /// The subjects of a handler's jobs, and no others: a message that no consumer takes would take room from hints for ever.
+    pub(super) fn all_jobs(&self, handler: &str) -> Vec<String> {
+        Priority::ALL.into_iter().map(|priority| self.jobs(priority, handler)).collect()
+    }
+
+    /// The subjects that the stream of a handler had in earlier versions.
+    pub(super) fn former_jobs_of(&self, handler: &str) -> Vec<String> {
+        vec![format!("{}.hints.{handler}.>", self.prefix)]
     }
 
     /// The subject of one job.
@@ -44,7 +49,7 @@ impl Names {
     }
 
     /// The subjects of a handler's jobs of one priority.
-    pub(super) fn jobs(&self, priority: Priority, handler: &HandlerName) -> String {
+    pub(super) fn jobs(&self, priority: Priority, handler: &str) -> String {
         format!("{}.hints.{handler}.{}.*", self.prefix, priority.as_str())
     }
 
@@ -59,10 +64,10 @@ impl Names {
     }
 }
 
-/// The event of the job with this subject.
+/// The event of the job with this subject. Only the spelling that we use counts, or a job could have several hints.
 pub(super) fn event(subject: &str) -> Option<EventId> {
     let (_, id) = subject.rsplit_once('.')?;
-    Uuid::try_parse(id).ok().map(EventId)
+    Uuid::try_parse(id).ok().map(EventId).filter(|event| event.to_string() == id)
 }
 
 #[cfg(test)]
@@ -78,5 +83,6 @@ mod tests {
         assert_eq!(subject, format!("hookfast.hints.ledger.high.{id}"));
         assert_eq!(event(&subject), Some(id));
         assert_eq!(event("hookfast.hints.ledger.high.rubbish"), None);
+        assert_eq!(event(&format!("hookfast.hints.ledger.high.{}", id.0.simple())), None);
     }
 }
