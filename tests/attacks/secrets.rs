@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 
-use hookfast_harness::{Answer, Gateway, SECRET, eventually, hookfast, sample};
+use hookfast_harness::{Answer, Gateway, SECRET, Signal, eventually, hookfast, sample};
 use hookfast_store::StoreUrl;
 use hookfast_webhook::{Secret, Secrets};
 
@@ -311,4 +312,16 @@ fn case_80_unknown_variables_are_refused_by_name() {
         assert_eq!(output.status.code(), Some(2), "{name}: {said}");
         assert!(said.contains(&format!("the variable {name}: ")), "{said}");
     }
+}
+
+/// A core file holds the whole memory of the process, and with it every secret.
+#[test]
+fn case_75_a_crash_leaves_no_core_file() {
+    let mut gateway = setup().under(&["prlimit", "--core=unlimited"]).start();
+    gateway.signal(Signal::Abort);
+    let ended = gateway.wait();
+    assert_eq!((ended.signal(), ended.core_dumped()), (Some(6), false));
+    let files = fs::read_dir(gateway.folder()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let cores: Vec<_> = files.filter(|name| name.contains("core")).collect();
+    assert!(cores.is_empty(), "{cores:?}");
 }

@@ -37,6 +37,7 @@ mod apart;
 mod audit;
 mod cli;
 mod config;
+mod core_files;
 mod dead_letters;
 mod development;
 mod events;
@@ -74,9 +75,11 @@ use config::OperatorConfig;
 use exit::Exit;
 use serve::{Role, Start};
 
-/// Runs the command line of this process, with these handlers. Panics are written into the log by a panic hook that it sets.
+/// Runs the command line of this process, with these handlers. Panics are written into the log by a panic hook that it
+/// sets, and a crash leaves no core file.
 #[expect(clippy::needless_pass_by_value, reason = "it is the last thing a program does with its handlers")]
 pub fn run(handlers: Handlers) -> ExitCode {
+    core_files::forbid();
     let cli = Cli::parse();
     let _flush = logging::start(&cli.log);
     match dispatch(cli, &handlers) {

@@ -12,6 +12,8 @@ pub enum Signal {
     Interrupt,
     /// End at once.
     Kill,
+    /// Crash, with a core file where that is allowed.
+    Abort,
     /// Read the configuration again.
     Hangup,
     /// Stand still.
@@ -31,6 +33,7 @@ pub(crate) fn try_signal(pid: u32, signal: Signal) -> bool {
         Signal::Term => "-TERM",
         Signal::Interrupt => "-INT",
         Signal::Kill => "-KILL",
+        Signal::Abort => "-ABRT",
         Signal::Hangup => "-HUP",
         Signal::Stop => "-STOP",
         Signal::Continue => "-CONT",
