@@ -15,7 +15,7 @@ use super::{
 const MAX_LINE_BYTES: usize = 2_048;
 
 /// Forged lines, colours, a cleared screen, a turned direction of writing, a line separator, what is not seen, a tag.
-const NASTY: [&str; 10] = [
+pub(crate) const NASTY: [&str; 10] = [
     "a\r\n{\"level\":\"INFO\",\"message\":\"forged\"}",
     "\u{1b}[2J\u{1b}[31mred",
     "\u{9b}31m\u{85}",
@@ -29,7 +29,7 @@ const NASTY: [&str; 10] = [
 ];
 
 /// Characters that make a log or a terminal show what is not there.
-fn deceives(character: char) -> bool {
+pub(crate) fn deceives(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(character, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::send::Outcome;
+use crate::events::plain;
 
 pub(super) struct Report {
     pub(super) requests: usize,
@@ -64,7 +65,7 @@ impl Report {
         outln!("requests  {} ({} duplicates), with {} different events", self.requests, self.duplicates, self.events);
         outln!("answers   {}", answers.join(", "));
         if let Some(answer) = &self.answer {
-            outln!("said      {answer}");
+            outln!("said      {}", plain(answer));
         }
         if self.retries > 0 {
             outln!("again     {} requests were sent again after a failure", self.retries);

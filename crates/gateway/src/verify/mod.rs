@@ -21,6 +21,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::Problem;
 use crate::cli::VerifyArguments;
 use crate::config::parse;
+use crate::events::plain;
 use crate::exit::Exit;
 use crate::providers::Providers;
 use crate::{Config, config};
@@ -128,18 +129,18 @@ fn report(provider: &dyn Provider, verdict: &Result<Verified, Refusal>, hint: Op
     }
     match verdict {
         Err(refusal) => {
-            outln!("refused: {refusal}");
+            outln!("refused: {}", plain(&refusal.to_string()));
             if let Some(hint) = hint {
-                outln!("  probably: {hint}");
+                outln!("  probably: {}", plain(hint));
             }
         }
-        Ok(Verified::Handshake(answer)) => outln!("handshake, answered: {}", in_words(answer)),
+        Ok(Verified::Handshake(answer)) => outln!("handshake, answered: {}", plain(&in_words(answer))),
         Ok(Verified::Genuine(genuine)) => {
             outln!("{}", proof_in_words(genuine));
             match genuine.readings(provider) {
                 Ok(readings) if readings.is_empty() => outln!("  no events in it"),
                 Ok(readings) => readings.iter().for_each(print_reading),
-                Err(Unreadable(problem)) => outln!("  unreadable, kept whole: {problem}"),
+                Err(Unreadable(problem)) => outln!("  unreadable, kept whole: {}", plain(&problem)),
             }
         }
     }
@@ -163,14 +164,14 @@ fn in_words(answer: &Answer) -> String {
 }
 
 fn print_reading(reading: &Reading) {
-    outln!("  key       {}", reading.dedupe_key);
-    outln!("  type      {}", reading.event_type);
-    outln!("  account   {}", reading.account.as_deref().unwrap_or("-"));
+    outln!("  key       {}", plain(&reading.dedupe_key));
+    outln!("  type      {}", plain(&reading.event_type));
+    outln!("  account   {}", reading.account.as_deref().map_or("-".into(), plain));
     outln!("  occurred  {}", reading.occurred_at.map_or("-".into(), rfc3339));
     let further = [("id", &reading.event_id), ("object", &reading.object_id), ("delivery", &reading.delivery_id)];
     for (name, value) in further {
         if let Some(value) = value.as_ref().filter(|value| **value != reading.dedupe_key) {
-            outln!("  {name:8}  {value}");
+            outln!("  {name:8}  {}", plain(value));
         }
     }
     if reading.priority != Priority::Normal {

@@ -9,6 +9,7 @@ use serde_json::json;
 use toml::Table;
 
 use super::read_limited;
+use crate::events::plain;
 use crate::exit::Exit;
 use crate::providers::Providers;
 
@@ -36,18 +37,20 @@ fn run_file(providers: &Providers, path: &Path) -> Result<Vec<Outcome>, Exit> {
         let settings = Table::try_from(settings).map_err(|error| format!("`config`: {error}"))?;
         providers.find(provider)?.build(settings)
     };
-    vectors::run(&text, build)
-        .map_err(|error| Exit::Failed(format!("{} is not a file of vectors: {error}", path.display())))
+    vectors::run(&text, build).map_err(|error| {
+        Exit::Failed(format!("{} is not a file of vectors: {}", path.display(), plain(&error.to_string())))
+    })
 }
 
 fn print_line(outcome: &Outcome) {
-    let Outcome { id, name, level, differences, verdict, .. } = outcome;
+    let Outcome { differences, verdict, .. } = outcome;
+    let [id, name, level] = [&outcome.id, &outcome.name, &outcome.level].map(|text| plain(text));
     if differences.is_empty() {
         outln!("agrees     {id}  {level:10}  {name}");
     } else {
         outln!("DISAGREES  {id}  {level:10}  {name}");
-        outln!("           verdict: {verdict}");
-        differences.iter().for_each(|difference| outln!("           {difference}"));
+        outln!("           verdict: {}", plain(verdict));
+        differences.iter().for_each(|difference| outln!("           {}", plain(difference)));
     }
 }
 
