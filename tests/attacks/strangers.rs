@@ -48,13 +48,13 @@ fn with_little_memory() -> Setup {
     patient().source("body_limit = \"1MiB\"").ingest("body_memory = \"16MiB\"")
 }
 
-/// Takes all the memory that one client can get, to the last KiB.
-fn fill_memory(gateway: &Gateway, forwarded: &str) -> Vec<Client> {
+/// Takes all the memory that one client can get, to the last KiB. The client may have another address for each upload.
+fn fill_memory(gateway: &Gateway, forwarded: impl Fn(usize) -> String) -> Vec<Client> {
     let large = std::iter::repeat_n((1 << 20) - 1, 17);
     let smaller = (10..20).rev().flat_map(|power| [(1 << power) - 1; 2]);
-    let uploads = large.chain(smaller).map(|size| {
+    let uploads = large.chain(smaller).enumerate().map(|(number, size)| {
         let mut client = stranger(gateway, 2);
-        stalled_upload(&mut client, forwarded, size);
+        stalled_upload(&mut client, &forwarded(number), size);
         client
     });
     uploads.collect()
@@ -63,7 +63,7 @@ fn fill_memory(gateway: &Gateway, forwarded: &str) -> Vec<Client> {
 #[test]
 fn case_25_stalled_uploads_of_one_address_refuse_no_other() {
     let gateway = with_little_memory().start();
-    let _stalled = fill_memory(&gateway, "192.0.2.1");
+    let _stalled = fill_memory(&gateway, |_| "192.0.2.1".into());
     assert_all_taken((0..GOOD).map(|serial| gateway.client().send(&sample(serial)).unwrap().status));
     let large = signed_bytes(&[b' '; 500_000]);
     assert_eq!(gateway.client().send(&large).unwrap().status, 200, "there is room for large bodies, too");
@@ -73,9 +73,25 @@ fn case_25_stalled_uploads_of_one_address_refuse_no_other() {
 #[test]
 fn case_25_stalled_uploads_through_a_proxy_refuse_no_other_client() {
     let gateway = with_little_memory().ingest("trusted_proxies = [\"127.0.0.0/8\"]").start();
-    let _stalled = fill_memory(&gateway, "198.51.100.7");
+    let _stalled = fill_memory(&gateway, |_| "198.51.100.7".into());
     let other = |serial| with_header(sample(serial), "x-forwarded-for", b"198.51.100.8");
     assert_all_taken((0..GOOD).map(|serial| stranger(&gateway, 2).send(&other(serial)).unwrap().status));
+    assert_serves(&gateway);
+}
+
+/// An address of another /64 each time, of one network of /48.
+fn hopping(number: usize) -> String {
+    format!("2001:db8:7:{number:x}::1")
+}
+
+#[test]
+fn case_25_hopping_in_an_ipv6_network_gets_no_more_memory() {
+    let gateway = with_little_memory().ingest("trusted_proxies = [\"127.0.0.0/8\"]").start();
+    let _stalled = fill_memory(&gateway, hopping);
+    let other = |serial| with_header(sample(serial), "x-forwarded-for", b"2001:db8:8::1");
+    assert_all_taken((0..GOOD).map(|serial| stranger(&gateway, 2).send(&other(serial)).unwrap().status));
+    let large = with_header(signed_bytes(&[b' '; 500_000]), "x-forwarded-for", b"2001:db8:8::1");
+    assert_eq!(stranger(&gateway, 2).send(&large).unwrap().status, 200, "there is room for large bodies, too");
     assert_serves(&gateway);
 }
 
@@ -252,6 +268,20 @@ fn case_38_refusals_have_a_limit_of_their_own() {
     assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 5, "{statuses:?}");
     assert!(statuses[5..].iter().all(|status| *status == 429), "{statuses:?}");
     assert_unharmed(&gateway);
+}
+
+#[test]
+fn case_38_hopping_in_an_ipv6_network_does_not_dodge_the_limit_of_refusals() {
+    let limits = "refusals_per_address = \"5/m\"\ntrusted_proxies = [\"127.0.0.0/8\"]";
+    let gateway = setup().ingest(limits).start();
+    let send = |request: Request, from: String| {
+        stranger(&gateway, 2).send(&with_header(request, "x-forwarded-for", from.as_bytes())).unwrap().status
+    };
+    let statuses: Vec<_> = (0..20).map(|number| send(unproved("t=1,v1=00", b"{}"), hopping(number))).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 5, "{statuses:?}");
+    assert!(statuses[5..].iter().all(|status| *status == 429), "{statuses:?}");
+    assert_eq!(send(sample(1), "2001:db8:8::1".into()), 200, "another network is not turned away");
+    assert_recorded(&gateway, &["evt_sample_1"]);
 }
 
 /// As behind a proxy that is not configured: then strangers and genuine senders are one client.

@@ -193,6 +193,22 @@ mod tests {
         assert_eq!(places.len(), 4);
     }
 
+    /// Each /64 has its own places, so a network of /48 can have them all, but not keep them.
+    #[test]
+    fn hopping_in_an_ipv6_network_keeps_no_other_out() {
+        let caps = caps();
+        let hop = |number: u16| IpAddr::from([0x2001, 0xdb8, 7, number, 0, 0, 0, 1]);
+        let same = (0..3).filter_map(|host| caps.take_place([0x2001, 0xdb8, 7, 0, 0, 0, 0, host].into()));
+        assert_eq!(same.collect::<Vec<_>>().len(), 2, "one /64 is one client");
+        let mut places: Vec<_> = (1..100).filter_map(|number| caps.take_place(hop(number))).collect();
+        for number in 1..=4 {
+            let place = caps.take_place([192, 0, 2, number].into()).expect("a silent one gives way");
+            place.activity.begin();
+            places.push(place);
+        }
+        assert_eq!(caps.open().by_address.len(), 4, "all places are the others' now");
+    }
+
     #[test]
     fn a_connection_at_work_gives_way_to_no_other() {
         let caps = caps();
