@@ -5,9 +5,15 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod admin;
+mod arsenal;
+mod attackers;
+mod forged_hints;
 mod framing;
+mod good_traffic;
+mod hostile_answers;
 mod http;
 mod logs;
+mod nightly;
 mod payload;
 mod providers;
 mod proxy;
@@ -18,6 +24,7 @@ mod siege;
 mod signature;
 mod slow;
 mod strangers;
+mod terminal;
 
 use std::process::Output;
 
