@@ -11,6 +11,7 @@ use hookfast_webhook::{EventId, Failure, HandlerName, Interest};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 
 use crate::Effects;
@@ -179,12 +180,20 @@ impl<H: Handler> AnyHandler for Typed<H> {
 }
 
 /// A payload from this size on takes long to read.
-const LARGE: usize = 256 * 1024;
+pub(crate) const LARGE: usize = 256 * 1024;
+
+/// Large payloads are read one at a time in the whole process: together they would take all cores from the jobs of others.
+static READING_LARGE: Semaphore = Semaphore::const_new(1);
 
 /// Runs a handler for a claimed job.
 pub(crate) async fn handle<H: Handler>(handler: &H, claimed: Claimed, effects: &Effects) -> Handled {
-    let event = if claimed.event.size_bytes < LARGE { read(claimed)? } else { out_of_the_way(|| read(claimed))? };
+    let event = if claimed.event.size_bytes < LARGE { read(claimed)? } else { read_large(claimed).await? };
     handler.handle(&event, effects).await
+}
+
+async fn read_large<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
+    let _alone = READING_LARGE.acquire().await.expect("the semaphore is never closed");
+    out_of_the_way(|| read(claimed))
 }
 
 /// Lets the jobs that this thread would run go on with another one. A runtime with one thread has no other.
@@ -220,10 +229,13 @@ fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::sync::mpsc;
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
+    use crate::testing::{Idle, Kit, TestEvent};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn others_go_on_while_a_large_payload_is_read() {
@@ -233,6 +245,38 @@ mod tests {
             out_of_the_way(|| heard.recv_timeout(Duration::from_secs(30)))
         });
         reading.await.expect("no panic").expect("the other one ran meanwhile");
+    }
+
+    /// A payload that takes a while to be read, and counts how many are read at the same time.
+    struct Slow;
+
+    static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+    static MOST_AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+
+    impl<'de> serde::Deserialize<'de> for Slow {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            MOST_AT_ONCE.fetch_max(AT_ONCE.fetch_add(1, SeqCst) + 1, SeqCst);
+            thread::sleep(Duration::from_millis(5));
+            AT_ONCE.fetch_sub(1, SeqCst);
+            Anything::deserialize(deserializer).map(|_| Self)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn large_payloads_are_read_one_at_a_time() {
+        let kit = Kit::new(&Idle).await;
+        let mut reading = Vec::new();
+        for number in 0..8 {
+            let body = format!("\"{number}{}\"", "x".repeat(LARGE));
+            let job = kit.record::<Idle>(&TestEvent::new("stripe", "t", body.clone())).await;
+            let mut claimed = kit.claim(&job).await.expect("it is new");
+            claimed.event.body = Some(body.into());
+            reading.push(tokio::spawn(read_large::<Slow>(claimed)));
+        }
+        for read in reading {
+            assert!(read.await.expect("no panic").is_ok());
+        }
+        assert_eq!(MOST_AT_ONCE.load(SeqCst), 1);
     }
 
     #[tokio::test]

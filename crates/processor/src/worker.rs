@@ -22,7 +22,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use crate::effects::Effects;
 use crate::faults::{self, Point};
 use crate::flight::Flight;
-use crate::handler::AnyHandler;
+use crate::handler::{AnyHandler, LARGE};
 use crate::metrics::HandlerMetrics;
 use crate::settle::Ended;
 use crate::suspects::Suspects;
@@ -85,6 +85,8 @@ pub(crate) struct Worker {
     pub(crate) on_board: Arc<Semaphore>,
     /// Its share of the memory for bodies.
     bodies: BodyMemory,
+    /// The turn to fetch a large body.
+    fetching_large: Semaphore,
     /// How many jobs are claimed at once: fewer after a claim that failed.
     claim_size: AtomicUsize,
     is_paused: AtomicBool,
@@ -147,6 +149,7 @@ impl Worker {
             writer,
             on_board,
             bodies,
+            fetching_large: Semaphore::new(1),
             claim_size,
             is_paused: AtomicBool::new(is_paused),
             pause_changed: Notify::new(),
@@ -354,9 +357,14 @@ impl Worker {
         Some(Settlement { job, token, attempt, started_at, duration, worker, outcome })
     }
 
-    /// Reads a body among the handlers: copying a large one takes time, in which claims and commits would wait.
+    /// Reads a body among the handlers: copying a large one takes time, in which claims and commits would wait. Large ones of
+    /// one handler are read one after the other, which leaves the cores to the jobs of the others.
     async fn body(&self, claimed: &Claimed) -> Result<Option<Bytes>, StoreError> {
         let (store, event, size_bytes) = (Arc::clone(&self.shared.store), claimed.job.event, claimed.event.size_bytes);
+        let _turn = match size_bytes < LARGE {
+            true => None,
+            false => Some(self.fetching_large.acquire().await.expect("the semaphore is never closed")),
+        };
         let reading = self.shared.handlers.spawn(async move { store.body(event, size_bytes).await });
         AbortOnDropHandle::new(reading).await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
     }

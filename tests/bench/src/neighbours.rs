@@ -186,7 +186,8 @@ numbers are medians of the rounds. What was not done 20 s after the last event c
         for setup in SETUPS.into_iter().filter(|setup| options.wants(&setup.name().to_lowercase())) {
             let mut found = Vec::new();
             for round in 1..=options.rounds {
-                for trouble in Trouble::ROUND {
+                let is_wanted = |trouble: &Trouble| *trouble == Trouble::None || options.wants_trouble(trouble.name());
+                for trouble in Trouble::ROUND.into_iter().filter(is_wanted) {
                     eprintln!("neighbours: {}, round {round}, {}", setup.name(), trouble.name());
                     found.push(beside(setup, trouble, options)?);
                 }

@@ -99,11 +99,18 @@ pub(crate) struct Options {
     /// `ingest`, `process` and `neighbours`: measure only the set-up of this name, and what it is compared with
     #[arg(long)]
     only: Option<String>,
+    /// `neighbours`: measure only the trouble whose description contains this text, and what it is compared with
+    #[arg(long)]
+    trouble: Option<String>,
 }
 
 impl Options {
     pub(crate) fn wants(&self, setup: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only == setup)
+    }
+
+    pub(crate) fn wants_trouble(&self, description: &str) -> bool {
+        self.trouble.as_ref().is_none_or(|text| description.contains(text))
     }
 }
 
