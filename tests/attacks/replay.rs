@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use hookfast_harness::{Gateway, SECRET, sample, sample_at};
+use hookfast_harness::{Gateway, PrivatePostgres, SECRET, eventually, sample, sample_at, signed};
 use hookfast_webhook::Request;
 use time::Duration;
 
 use super::{
-    assert_each_refused, assert_recorded, assert_serves, assert_unharmed, gateway, now, signature_of, signed_at,
+    assert_each_refused, assert_recorded, assert_serves, assert_unharmed, gateway, now, setup, signature_of, signed_at,
     to_path, unproved, with_header,
 };
 
@@ -41,6 +41,51 @@ fn case_19_the_same_request_many_times_at_once_is_one_event_and_one_job() {
         }
     });
     assert_came(&gateway, 32);
+    assert_serves(&gateway);
+}
+
+/// A recorded request can be sent without end.
+#[test]
+fn case_19_replays_do_not_make_the_database_grow() {
+    let gateway = gateway();
+    let request = sample(1);
+    let mut client = gateway.client();
+    for _ in 0..200 {
+        assert_eq!(client.send(&request).unwrap().status, 200);
+    }
+    assert_came(&gateway, 200);
+    let rows = "SELECT (SELECT count(*) FROM dedupe_keys), (SELECT count(*) FROM resend_arrivals), \
+                (SELECT count(*) FROM resends)";
+    assert_eq!(gateway.query(rows), [["1", "10", "0"]]);
+    let shown = gateway.command(&["events", "show", &gateway.events()[0].id.to_string(), "--json"]).json();
+    let numbers: Vec<_> =
+        shown["came_again"].as_array().unwrap().iter().map(|again| again["number"].as_u64()).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 195, 196, 197, 198, 199].map(Some));
+}
+
+/// While Postgres is away, a recorded request takes its room in the spool once.
+#[test]
+fn case_19_replays_do_not_fill_the_spool() {
+    let mut postgres = PrivatePostgres::start(&[]);
+    let gateway = setup().store(&postgres.database()).spool("spool_max = \"4MiB\"").start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+    postgres.kill();
+    let body = format!(r#"{{"id":"evt_recorded","type":"t","data":"{}"}}"#, "x".repeat(300_000));
+    let recorded = signed(&body);
+    for _ in 0..50 {
+        assert_eq!(gateway.client().send(&recorded).unwrap().status, 200);
+    }
+    for serial in 10..20 {
+        assert_eq!(gateway.client().send(&sample(serial)).unwrap().status, 200, "there is room for others");
+    }
+    let status = gateway.command(&["spool", "--json"]).json();
+    let waiting = status["events"].as_u64().unwrap();
+    assert!((11..=12).contains(&waiting), "{waiting} wait; only one that was just being handed on can be there twice");
+    postgres.restart();
+    eventually("the spool is drained", || gateway.metric("hookfast_spooling") == 0.0);
+    let events = gateway.events();
+    let came = events.iter().find(|event| event.dedupe_key == "evt_recorded").unwrap();
+    assert_eq!((events.len(), came.resends, came.jobs), (12, 49, 1));
     assert_serves(&gateway);
 }
 

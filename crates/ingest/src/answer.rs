@@ -109,7 +109,7 @@ impl Rejection {
             Self::AddressNotAllowed => "This address is not allowed here.",
             Self::RateLimited(_) => "Too many requests. Send this one again later.",
             Self::TooLarge => "The body is too large.",
-            Self::TooManyEvents => "The request has too many events for the size of its headers. Send fewer at once.",
+            Self::TooManyEvents => "The request has too many events for its size. Send fewer at once.",
             Self::BodyTimeout | Self::BodyBroken => "The body did not arrive whole.",
             Self::Refused(..) => "The request could not be verified.",
             Self::Overloaded | Self::Late | Self::NotRecorded | Self::Internal => {

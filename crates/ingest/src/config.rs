@@ -88,11 +88,41 @@ pub struct SourceLimits {
     pub answer_deadline: Option<Duration>,
     /// Who may send; `None` is everybody, an empty list nobody.
     pub allow_from: Option<Vec<AddressRange>>,
+    /// What becomes of requests whose events have a type that no signature covers.
+    pub unsigned_type: UnsignedType,
+}
+
+/// What becomes of requests whose events have a type that no signature covers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnsignedType {
+    /// They are taken; the proof that is stored with their events tells them apart.
+    #[default]
+    Accept,
+    /// They are refused.
+    Refuse,
+}
+
+impl FromStr for UnsignedType {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "accept" => Ok(Self::Accept),
+            "refuse" => Ok(Self::Refuse),
+            _ => Err("write \"accept\" or \"refuse\""),
+        }
+    }
 }
 
 impl Default for SourceLimits {
     fn default() -> Self {
-        Self { body_limit: 10 * 1024 * 1024, rate: None, answer_deadline: None, allow_from: None }
+        Self {
+            body_limit: 10 * 1024 * 1024,
+            rate: None,
+            answer_deadline: None,
+            allow_from: None,
+            unsigned_type: UnsignedType::Accept,
+        }
     }
 }
 

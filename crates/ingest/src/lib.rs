@@ -36,7 +36,7 @@ mod stages;
 mod trace;
 
 pub use address::AddressRange;
-pub use config::{Config, Rate, SourceLimits};
+pub use config::{Config, Rate, SourceLimits, UnsignedType};
 pub use health::Details;
 pub use listener::{Ingest, Recording, Running, Table};
 pub use metrics::describe as describe_metrics;

@@ -25,7 +25,7 @@ use crate::log_limit::{Due, LogLimit};
 use crate::path::{Target, shown, target};
 use crate::route::route;
 use crate::trace::trace_id;
-use crate::{Config, Ingest, Source, Table, address};
+use crate::{Config, Ingest, Source, Table, UnsignedType, address};
 
 /// Verifying and reading a body beyond this size takes long enough to be kept away from other requests.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
@@ -274,6 +274,7 @@ impl Ingest {
         };
         let answer = genuine.answer(provider);
         let (events, problem) = genuine.read(provider, arrival);
+        refuse_unsigned_type(source, &events)?;
         Ok(Received::Events { events, problem, answer })
     }
 
@@ -284,6 +285,14 @@ impl Ingest {
         let others: Vec<_> = others.map(|other| other.endpoint()).collect();
         let known: Vec<_> = self.known_providers.iter().map(AsRef::as_ref).collect();
         explain(refusal, request, &source.endpoint(), &others, &known, self.clock.now())
+    }
+}
+
+fn refuse_unsigned_type(source: &Source, events: &[Event]) -> Result<(), Rejection> {
+    let is_signed = events.iter().all(|event| event.delivery().proof.covers_type());
+    match source.limits.unsigned_type {
+        UnsignedType::Refuse if !is_signed => Err(Rejection::Refused(Refusal::UnsignedType, None)),
+        _ => Ok(()),
     }
 }
 

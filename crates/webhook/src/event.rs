@@ -123,6 +123,8 @@ pub struct Delivery {
     pub arrival: Arrival,
     /// Why it is genuine.
     pub proof: Proof,
+    /// How many events are in it.
+    pub event_count: usize,
 }
 
 /// Where and when a request came.

@@ -125,7 +125,10 @@ impl Genuine {
             Ok(readings) => (readings, None),
             Err(problem) => (vec![self.unreadable()], Some(problem)),
         };
-        let delivery = Arc::new(Delivery { request: self.request, arrival, proof: self.proof });
+        let is_typed = readings.iter().all(|reading| reading.type_is_signed);
+        let proof = if is_typed { self.proof } else { self.proof.without_type() };
+        let event_count = readings.len();
+        let delivery = Arc::new(Delivery { request: self.request, arrival, proof, event_count });
         let events = readings.into_iter().map(|reading| event(reading, &delivery)).collect();
         (events, problem)
     }

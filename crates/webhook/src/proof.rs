@@ -18,6 +18,8 @@ pub struct Proof {
 pub enum ProofKind {
     /// A signature covers the events.
     Signature,
+    /// A signature covers the events, but not what says of which type they are.
+    SignatureWithoutType,
     /// A signature came along, but covers only a part that is not the events.
     PartialSignature,
     /// A secret came along.
@@ -42,6 +44,18 @@ impl Proof {
         Self { kind: ProofKind::PartialSignature, ..self }
     }
 
+    /// The same proof, for events whose type stands outside of what is signed. One that covers no events stays as it is.
+    #[must_use]
+    pub(crate) fn without_type(self) -> Self {
+        let kind = if self.kind == ProofKind::Signature { ProofKind::SignatureWithoutType } else { self.kind };
+        Self { kind, ..self }
+    }
+
+    /// Whether a signature covers the events and their types.
+    pub fn covers_type(&self) -> bool {
+        self.kind == ProofKind::Signature
+    }
+
     /// Which of the source's secrets matched, counted from 0.
     pub fn secret_index(&self) -> Option<usize> {
         self.secret_index
@@ -56,6 +70,7 @@ impl Proof {
     pub fn kind(&self) -> &'static str {
         match self.kind {
             ProofKind::Signature => "signature",
+            ProofKind::SignatureWithoutType => "signature_without_type",
             ProofKind::PartialSignature => "partial_signature",
             ProofKind::Token => "token",
             ProofKind::Unsigned => "unsigned",

@@ -84,13 +84,16 @@ impl From<Proof> for Proved {
 /// What a provider reads of one event. The body is the event's own bytes, which for most providers is the whole body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// What stays the same when the provider sends this event again, and differs for every other event of the source.
+    /// What stays the same when the provider sends this event again, and differs for every other event of the source. It
+    /// follows from what is signed, so that nobody else can make another event of a recorded request.
     /// Where nothing tells events apart, something new each time: twice is better than lost.
     pub dedupe_key: String,
     /// The provider's own id of the event, where it has one.
     pub event_id: Option<String>,
     /// The provider's own word for what happened.
     pub event_type: String,
+    /// Whether the type follows from what is signed. If not, whoever recorded the request can name another one.
+    pub type_is_signed: bool,
     /// Whose event it is, where the provider says so.
     pub account: Option<String>,
     /// When it happened, where the provider says so.
@@ -114,6 +117,7 @@ impl Reading {
             dedupe_key: dedupe_key.into(),
             event_id: None,
             event_type: event_type.into(),
+            type_is_signed: true,
             account: None,
             occurred_at: None,
             object_id: None,

@@ -44,6 +44,12 @@ pub enum Refusal {
     /// The signature is good but does not cover the body.
     #[error("{0}")]
     UnprotectedBody(&'static str),
+    /// The signature is good but does not cover what says of which type the events are, and the source refuses that.
+    #[error(
+        "the type of its events is not signed, so whoever recorded the request could have chosen it: this source refuses \
+         that with `unsigned_type = \"refuse\"`"
+    )]
+    UnsignedType,
     /// The signature is good, but its time is too far away: perhaps a recorded request that is played again.
     #[error("{}", stale(*age, *tolerance))]
     Stale {
@@ -73,6 +79,7 @@ impl Refusal {
             Self::WrongVerifyToken => "wrong_verify_token",
             Self::NotOurs(_) => "not_ours",
             Self::UnprotectedBody(_) => "unprotected_body",
+            Self::UnsignedType => "unsigned_type",
             Self::Stale { .. } => "stale",
             Self::NoSecret => "no_secret",
             Self::NoSource => "no_source",
@@ -89,7 +96,7 @@ impl Refusal {
     }
 
     /// Every word that [`Refusal::reason`] can give.
-    pub const REASONS: [&'static str; 12] = [
+    pub const REASONS: [&'static str; 13] = [
         "missing_header",
         "repeated_header",
         "malformed_header",
@@ -99,6 +106,7 @@ impl Refusal {
         "wrong_verify_token",
         "not_ours",
         "unprotected_body",
+        "unsigned_type",
         "stale",
         "no_secret",
         "no_source",

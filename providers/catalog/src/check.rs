@@ -60,7 +60,7 @@ fn check_signature(rule: &SignatureRule, key: &str) -> Result<(), Fault> {
         "`entry:` is a part of the signature's own place; write where that stands, such as header:NAME";
     demand(!from.0.iter().any(is_entry), format!("{key}.from"), entry_of_itself)?;
     check_template(signed, Allowed { entries: list.is_some(), ..Allowed::default() }, &format!("{key}.signed"))?;
-    let covered = signed.parts.iter().any(|part| matches!(part, Part::Body | Part::Hash));
+    let covered = rule.signs(&Part::Body);
     let uncovered = "there is no {body}: add it, or say covers_events = false";
     demand(covered || !covers_events, format!("{key}.signed"), uncovered)?;
     let unprefixed = prefix.is_empty() || list.is_none();
@@ -79,13 +79,8 @@ fn check_signature(rule: &SignatureRule, key: &str) -> Result<(), Fault> {
 
 /// A time that anybody may change says nothing about the age of a request.
 fn check_freshness(freshness: &Freshness, signatures: &[SignatureRule]) -> Result<(), Fault> {
-    let times = &freshness.time.0;
-    let is_signed = |rule: &SignatureRule| {
-        let in_body = times.iter().all(|place| matches!(place, Place::Json(_) | Place::Form(_)));
-        let body = in_body && rule.signed.parts.iter().any(|part| matches!(part, Part::Body | Part::Hash));
-        body || rule.signed.parts.iter().any(|part| matches!(part, Part::Place { places, .. } if places == times))
-    };
-    let all = !signatures.is_empty() && signatures.iter().all(is_signed);
+    let time = Part::Place { places: freshness.time.0.clone(), signed: false };
+    let all = !signatures.is_empty() && signatures.iter().all(|rule| rule.signs(&time));
     let unsigned = format!(
         "`{}` is not signed: it must stand in the `signed` of every signature, written the same way",
         freshness.time

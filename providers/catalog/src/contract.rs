@@ -3,7 +3,7 @@
 use hookfast_webhook::signature::{Algorithm, Encoding};
 
 use crate::Description;
-use crate::description::{KeyRule, SignatureRule};
+use crate::description::{Alternatives, KeyRule, SignatureRule};
 
 impl Description {
     /// How it proves that a request is genuine, in a few words.
@@ -40,8 +40,9 @@ impl Description {
                 });
             lines.push(format!("- Age: of {}, {tolerance}", freshness.time));
         }
-        lines.push(format!("- Event type: {}", self.event.event_type));
-        lines.push(format!("- Dedupe key: {}", self.event.dedupe));
+        for (name, field) in [("Event type", &self.event.event_type), ("Dedupe key", &self.event.dedupe)] {
+            lines.push(format!("- {name}: {field}{}", self.unsigned_in_words(field)));
+        }
         if !self.handshake.is_empty() {
             lines.push(format!("- Handshakes: {}, answered by Hookfast", self.handshake.len()));
         }
@@ -53,6 +54,18 @@ impl Description {
             }
         }
         lines.join("\n")
+    }
+
+    /// Which parts of a field are not signed, where the signature covers the events at all.
+    fn unsigned_in_words(&self, field: &Alternatives) -> String {
+        if self.signature.is_empty() || !self.signature.iter().all(|rule| rule.covers_events) {
+            return String::new();
+        }
+        let parts = field.0.iter().flat_map(|template| &template.parts);
+        let mut unsigned: Vec<_> = parts.filter(|part| !self.signs_part(part)).map(ToString::to_string).collect();
+        unsigned.sort_unstable();
+        unsigned.dedup();
+        if unsigned.is_empty() { String::new() } else { format!(". Not signed: {}", unsigned.join(", ")) }
     }
 }
 

@@ -50,6 +50,22 @@ fn three() -> u32 {
     3
 }
 
+impl Description {
+    /// Whether everything in a template is signed, whichever of its ways the provider signed in.
+    pub(crate) fn signs(&self, template: &Template) -> bool {
+        template.parts.iter().all(|part| self.signs_part(part))
+    }
+
+    pub(crate) fn signs_part(&self, part: &Part) -> bool {
+        !self.signature.is_empty() && self.signature.iter().all(|rule| rule.signs(part))
+    }
+
+    /// Whether an event can have a type that is signed. Where the first template is not, anybody can make it count, or not.
+    pub fn can_sign_type(&self) -> bool {
+        self.event.event_type.0.first().is_some_and(|template| self.signs(template))
+    }
+}
+
 /// Where a signature stands and what it signs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -418,5 +434,23 @@ impl SignatureRule {
     pub(crate) fn scheme(&self) -> Scheme {
         let KeyRule { encoding, prefix, prefix_needed } = self.key.clone();
         Scheme { algorithm: self.algorithm, key: KeyForm { prefix: prefix.into(), prefix_needed, encoding } }
+    }
+
+    /// Whether this part of a template is a part of what is signed. A query never is: the URL that is signed may be the
+    /// configured one.
+    pub(crate) fn signs(&self, part: &Part) -> bool {
+        let signed = &self.signed.parts;
+        let signs_body = || signed.iter().any(|part| matches!(part, Part::Body | Part::Hash));
+        let is_in_body = |place: &Place| matches!(place, Place::Json(_) | Place::Form(_));
+        match part {
+            Part::Literal(_) => true,
+            Part::Body | Part::Hash => signs_body(),
+            Part::Url | Part::Method => signed.contains(part),
+            Part::Unique => false,
+            Part::Place { places, .. } => {
+                let is_named = |part: &Part| matches!(part, Part::Place { places: named, .. } if named == places);
+                (places.iter().all(is_in_body) && signs_body()) || signed.iter().any(is_named)
+            }
+        }
     }
 }

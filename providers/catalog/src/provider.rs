@@ -185,9 +185,12 @@ impl CatalogProvider {
             Some(problem) => problem.clone(),
             None => Unreadable(format!("there is no {what}")),
         };
-        let event_type = view.fill_first(&rule.event_type.0).ok_or_else(|| unreadable("type"))?;
+        let types = &rule.event_type.0;
+        let (index, event_type) = view.find_first(types).ok_or_else(|| unreadable("type"))?;
         let dedupe_key = view.fill_first(&rule.dedupe.0).ok_or_else(|| unreadable("id"))?;
         Ok(Reading {
+            // Those before the one that counts must be signed, too: else it counts because something was taken away.
+            type_is_signed: types[..=index].iter().all(|template| self.description.signs(template)),
             event_id: view.fill_first(&rule.id.0),
             account: view.fill_first(&rule.account.0),
             occurred_at: view.fill_first(&rule.time.0).and_then(|text| moment::from_text(&text)),

@@ -119,23 +119,26 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Display for Template {
+impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for part in &self.parts {
-            match part {
-                Part::Literal(text) => f.write_str(text)?,
-                Part::Body => f.write_str("{body}")?,
-                Part::Url => f.write_str("{url}")?,
-                Part::Method => f.write_str("{method}")?,
-                Part::Hash => f.write_str("{hash}")?,
-                Part::Unique => f.write_str("{unique}")?,
-                Part::Place { places, signed } => {
-                    let places: Vec<_> = places.iter().map(ToString::to_string).collect();
-                    write!(f, "{{{}{}}}", places.join(" or "), if *signed { SIGNED } else { "" })?;
-                }
+        match self {
+            Self::Literal(text) => f.write_str(text),
+            Self::Body => f.write_str("{body}"),
+            Self::Url => f.write_str("{url}"),
+            Self::Method => f.write_str("{method}"),
+            Self::Hash => f.write_str("{hash}"),
+            Self::Unique => f.write_str("{unique}"),
+            Self::Place { places, signed } => {
+                let places: Vec<_> = places.iter().map(ToString::to_string).collect();
+                write!(f, "{{{}{}}}", places.join(" or "), if *signed { SIGNED } else { "" })
             }
         }
-        Ok(())
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts.iter().try_for_each(|part| part.fmt(f))
     }
 }
 

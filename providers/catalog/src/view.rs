@@ -78,7 +78,13 @@ impl<'a> View<'a> {
 
     /// The first template of which all places are there.
     pub(crate) fn fill_first(&self, templates: &[Template]) -> Option<String> {
-        templates.iter().find_map(|template| self.fill(template, None).filter(|text| !text.is_empty()))
+        self.find_first(templates).map(|(_, text)| text)
+    }
+
+    /// The same, with its index.
+    pub(crate) fn find_first(&self, templates: &[Template]) -> Option<(usize, String)> {
+        let filled = |template| self.fill(template, None).filter(|text| !text.is_empty());
+        templates.iter().enumerate().find_map(|(index, template)| Some((index, filled(template)?)))
     }
 
     /// What is wrong with the JSON.

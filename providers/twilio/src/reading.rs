@@ -7,12 +7,10 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use crate::parameters::Parameters;
+use crate::proof::url_candidates;
 
 /// The type of events for which Twilio has no word.
 const REQUEST: &str = "request";
-
-/// Outside the signature, and the same whenever one callback is tried again.
-const IDEMPOTENCY_TOKEN: &str = "i-twilio-idempotency-token";
 
 /// No time is longer.
 const TIME_BYTES_MAX: usize = 64;
@@ -23,9 +21,9 @@ enum Subject<'a> {
     /// Somebody sent a message.
     Message { sid: &'a str },
     /// A message of ours came further.
-    MessageStatus { sid: &'a str, status: &'a str },
+    MessageStatus { status: &'a str },
     /// A call, at any of its stages.
-    Call { sid: &'a str, status: &'a str },
+    Call { status: &'a str },
     /// Something with a word for it: conversations, conferences, rooms, tasks.
     Named(&'a str),
     /// Something else.
@@ -37,15 +35,15 @@ impl<'a> Subject<'a> {
         let get = |name| parameters.get(name);
         let named = get("EventType").or_else(|| get("StatusCallbackEvent"));
         match (message_sid(parameters), get("MessageStatus"), get("SmsStatus")) {
-            (Some(sid), Some(status), _) => return Self::MessageStatus { sid, status },
+            (Some(_), Some(status), _) => return Self::MessageStatus { status },
             (Some(sid), None, Some("received")) => return Self::Message { sid },
-            (Some(sid), None, Some(status)) => return Self::MessageStatus { sid, status },
+            (Some(_), None, Some(status)) => return Self::MessageStatus { status },
             // With a word for it this is about a message in a conversation, which can change and be removed.
             (Some(sid), None, None) if named.is_none() => return Self::Message { sid },
             _ => {}
         }
         match (get("CallSid"), get("CallStatus"), named) {
-            (Some(sid), Some(status), _) => Self::Call { sid, status },
+            (Some(_), Some(status), _) => Self::Call { status },
             (_, _, Some(name)) => Self::Named(name),
             _ => Self::Other,
         }
@@ -70,38 +68,28 @@ pub(crate) fn from_form(request: &Request, form: Bytes) -> Result<Reading, Unrea
     let parameters = Parameters::parse(&form).ok_or_else(|| Unreadable("there are too many parameters".into()))?;
     let get = |name| parameters.get(name);
     let subject = Subject::of(&parameters);
-    let (dedupe_key, event_type) = match subject {
-        Subject::Message { sid } => (sid.to_owned(), "message.received".to_owned()),
-        Subject::MessageStatus { sid, status } => {
-            (key(&[Some(sid), Some(status), get("ErrorCode")]), format!("message.{status}"))
-        }
-        Subject::Call { sid, status } => {
-            // Without a number, one call in one status can ask more than once: after each key that was pressed.
-            let step = get("SequenceNumber").map_or_else(|| parameters.hash(), str::to_owned);
-            (key(&[Some(sid), Some(status), Some(&step)]), format!("call.{status}"))
-        }
-        Subject::Named(name) => (unidentified(name, &parameters, request), name.to_owned()),
-        Subject::Other => (unidentified(REQUEST, &parameters, request), REQUEST.to_owned()),
+    // Only a message that somebody sent is the event itself. Else the Sid is that of the thing it happened to.
+    let (event_id, event_type) = match subject {
+        Subject::Message { sid } => (Some(sid.to_owned()), "message.received".to_owned()),
+        Subject::MessageStatus { status } => (None, format!("message.{status}")),
+        Subject::Call { status } => (None, format!("call.{status}")),
+        Subject::Named(name) => (None, name.to_owned()),
+        Subject::Other => (None, REQUEST.to_owned()),
     };
     Ok(Reading {
-        // Only a message that somebody sent is the event itself. Else the Sid is that of the thing it happened to.
-        event_id: matches!(subject, Subject::Message { .. }).then(|| dedupe_key.clone()),
+        event_id,
         account: get("AccountSid").map(str::to_owned),
         occurred_at: get("Timestamp").and_then(time_of),
         object_id: message_sid(&parameters).or_else(|| get("CallSid")).map(str::to_owned),
-        ..Reading::new(dedupe_key, event_type, form)
+        ..Reading::new(key(request, &parameters), event_type, form)
     })
 }
 
-fn key(parts: &[Option<&str>]) -> String {
-    parts.iter().copied().flatten().collect::<Vec<_>>().join(":")
-}
-
-/// The token tells two equal events from one that is sent again. Since it is not signed it never stands alone: it cannot
-/// make one event pass for another.
-fn unidentified(name: &str, parameters: &Parameters, request: &Request) -> String {
-    let token = request.headers.get(IDEMPOTENCY_TOKEN).and_then(|value| value.to_str().ok());
-    key(&[Some(name), Some(&parameters.hash()), token])
+/// The hash of what is signed. It must not depend on names and values: the same signed text can be cut into others.
+fn key(request: &Request, parameters: &Parameters) -> String {
+    let [url, _] = url_candidates(&request.url);
+    let parameters = if request.body.is_empty() { String::new() } else { parameters.signed_text() };
+    format!("signed:{}", signature::sha256_hex([url, parameters].concat().as_bytes()))
 }
 
 /// RFC 2822 from calls, RFC 3339 from rooms, unix seconds from tasks.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_admin::HostName;
-use hookfast_ingest::SourceLimits;
+use hookfast_ingest::{SourceLimits, UnsignedType};
 use hookfast_processor::Handlers;
 use hookfast_queue::QueueUrl;
 use hookfast_store::{SpoolConfig, StoreUrl};
@@ -320,9 +320,16 @@ fn read_source(mut section: Section<'_>, providers: &Providers) -> Option<Source
         rate: section.optional("rate", parse::text),
         answer_deadline: section.optional("answer_deadline", parse::duration),
         allow_from: section.optional("allow_from", parse::list),
+        unsigned_type: section.value("unsigned_type", parse::text, default.unsigned_type),
     };
+    let kind = kind?;
+    if limits.unsigned_type == UnsignedType::Refuse && kind.never_signs_type() {
+        let problem =
+            "this provider never signs the type of its events, so every request would be refused: leave it out";
+        section.problem("unsigned_type", problem.into());
+    }
     // Which further keys are allowed depends on the provider, so without one nothing more can be said of this section.
-    let provider = read_settings(&mut section, kind?);
+    let provider = read_settings(&mut section, kind);
     if !for_operators {
         check_proof(&mut section, provider.as_deref(), has_secrets, secrets.as_ref(), &limits);
     }

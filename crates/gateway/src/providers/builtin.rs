@@ -61,7 +61,7 @@ pub(super) static BUILTIN: [Builtin; 7] = [
         settings: &["answer", "algorithm", "key_id"],
         development: "",
         scheme: "HMAC-SHA1 over URL and parameters, or over URL with body hash",
-        dedupe: "Sid and status; id of each event of Event Streams",
+        dedupe: "hash of what is signed; id of each event of Event Streams",
         contract: contract!("twilio"),
         build: |table| Ok(Arc::new(hookfast_twilio::Twilio::new(&settings(table)?))),
     },

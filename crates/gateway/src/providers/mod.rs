@@ -68,6 +68,14 @@ impl Kind {
         }
     }
 
+    /// Whether the type of its events stands outside of what is signed, as far as that can be told without its settings.
+    pub(crate) fn never_signs_type(&self) -> bool {
+        match self {
+            Self::Code(_) => false,
+            Self::Described(description) => !description.can_sign_type(),
+        }
+    }
+
     /// Contract and set-up steps, for people.
     fn contract(&self) -> String {
         match self {

@@ -165,7 +165,7 @@ fn in_words(answer: &Answer) -> String {
 
 fn print_reading(reading: &Reading) {
     outln!("  key       {}", plain(&reading.dedupe_key));
-    outln!("  type      {}", plain(&reading.event_type));
+    outln!("  type      {}{}", plain(&reading.event_type), if reading.type_is_signed { "" } else { " (not signed)" });
     outln!("  account   {}", reading.account.as_deref().map_or("-".into(), plain));
     outln!("  occurred  {}", reading.occurred_at.map_or("-".into(), rfc3339));
     let further = [("id", &reading.event_id), ("object", &reading.object_id), ("delivery", &reading.delivery_id)];
@@ -211,6 +211,7 @@ fn reading_json(reading: &Reading) -> Value {
         "ping": reading.ping,
         "priority": reading.priority.as_str(),
         "type": reading.event_type,
+        "type_is_signed": reading.type_is_signed,
         "account": reading.account,
         "occurred_at": reading.occurred_at.map(rfc3339),
     })

@@ -1,6 +1,7 @@
 mod engine;
 mod files;
 mod hostile;
+mod keys;
 mod precedence;
 mod refusals;
 mod vectors;
