@@ -1,8 +1,8 @@
 //! Exactly once: the marker of an effect and the effect itself in one transaction, and only while the job is ours.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hookfast_store::{
     BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, JobId, Store, StoreError, Token,
@@ -34,6 +34,8 @@ pub struct Effects {
     done: AtomicUsize,
     /// Transactions that are open, or waited for.
     open: AtomicUsize,
+    /// How long this run has waited for the store, in microseconds.
+    waited: AtomicU64,
     /// Who writes those that share their commits. Without, each has its own.
     writer: Option<Writer>,
     /// For the test kit: break off after so many effects.
@@ -57,8 +59,8 @@ impl Effects {
     }
 
     pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token) -> Self {
-        let (pipeline_fault, done, open) = Default::default();
-        Self { store, job, token, pipeline_fault, done, open, writer: None, break_after: None }
+        let (pipeline_fault, done, open, waited) = Default::default();
+        Self { store, job, token, pipeline_fault, done, open, waited, writer: None, break_after: None }
     }
 
     pub(crate) fn sharing_commits(self, writer: Writer) -> Self {
@@ -98,7 +100,8 @@ impl Effects {
         let value = value?;
         let result = to_remember(&value)?;
         faults::pass(Point::BeforeEffect);
-        transaction.commit(&effect, result.as_deref()).await.map_err(|error| self.fault(error))?;
+        let commit = transaction.commit(&effect, result.as_deref());
+        self.waiting(commit).await.map_err(|error| self.fault(error))?;
         faults::pass(Point::AfterEffect);
         self.count()?;
         Ok(value)
@@ -129,7 +132,7 @@ impl Effects {
     ) -> Option<Result<Written, StoreError>> {
         let writer = self.writer.as_ref().filter(|_| !faults::is_off(Protection::Marker))?;
         let (job, token, key, values) = (self.job.clone(), self.token, key.to_owned(), values.to_vec());
-        match writer.write(EffectWrite { job, token, key, statement, values }).await {
+        match self.waiting(writer.write(EffectWrite { job, token, key, statement, values })).await {
             Err(StoreError::Rejected(_)) => None,
             written => Some(written),
         }
@@ -151,12 +154,13 @@ impl Effects {
         if is_done {
             return remembered(key, result.as_deref());
         }
-        transaction.commit_begun().await.map_err(|error| self.fault(error))?;
+        self.waiting(transaction.commit_begun()).await.map_err(|error| self.fault(error))?;
         drop(open);
         let value = call(IdempotencyKey(id)).await?;
         let result = to_remember(&value)?;
         let _open = Open::count(&self.open);
-        self.store.finish_effect(&effect, result.as_deref()).await.map_err(|error| self.fault(error))?;
+        let finish = self.store.finish_effect(&effect, result.as_deref());
+        self.waiting(finish).await.map_err(|error| self.fault(error))?;
         self.count()?;
         Ok(value)
     }
@@ -171,6 +175,17 @@ impl Effects {
         self.done.load(Relaxed)
     }
 
+    /// What to make of a run that was not done by its deadline. If it waited for the store most of the time, as behind another
+    /// job that kept its transaction open, the time was not its own.
+    pub(crate) fn past_deadline(&self, allowed: Duration) -> Failure {
+        let waited = Duration::from_micros(self.waited.load(Relaxed));
+        if waited > allowed / 2 {
+            return self
+                .note_fault(&format!("it waited for the store for {waited:.1?} of its deadline of {allowed:?}"));
+        }
+        Failure::retry(FailureKind::Timeout, format!("it took longer than its deadline of {allowed:?}"))
+    }
+
     /// Whether others may be waiting for a transaction of this run to end.
     pub(crate) fn are_in_a_transaction(&self) -> bool {
         self.open.load(Relaxed) > 0
@@ -181,7 +196,13 @@ impl Effects {
     }
 
     async fn begin(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, Failure> {
-        self.store.begin_effect(effect).await.map_err(|error| self.fault(error))
+        self.waiting(self.store.begin_effect(effect)).await.map_err(|error| self.fault(error))
+    }
+
+    /// Waits for the store, and counts the time, also if the wait is cut short.
+    async fn waiting<T>(&self, verb: impl Future<Output = T>) -> T {
+        let _counted = Waiting { since: Instant::now(), total: &self.waited };
+        verb.await
     }
 
     fn fault(&self, error: EffectError) -> Failure {
@@ -224,6 +245,19 @@ impl<'a> Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Counts the time of a wait.
+struct Waiting<'a> {
+    since: Instant,
+    total: &'a AtomicU64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
+        self.total.fetch_add(waited, Relaxed);
     }
 }
 
@@ -297,4 +331,38 @@ fn remembered<T: DeserializeOwned>(key: &str, result: Option<&str>) -> Result<T,
     serde_json::from_str(result.unwrap_or("null")).map_err(|error| {
         Failure::give_up(format!("what came of the effect `{key}` in an earlier run cannot be read any more: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::testing::{Idle, Kit, TestEvent};
+
+    const DEADLINE: Duration = Duration::from_millis(200);
+
+    async fn run(kit: &Kit) -> Effects {
+        let job = kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        let claimed = kit.claim(&job).await.expect("it is new");
+        Effects::new(Arc::clone(&kit.store), claimed.job, claimed.token)
+    }
+
+    /// On SQLite one writes at a time.
+    #[tokio::test]
+    async fn a_run_that_waited_for_another_did_not_take_too_long_itself() {
+        let kit = Kit::new(&Idle).await;
+        let (guilty, innocent) = (run(&kit).await, run(&kit).await);
+        let mut holding = pin!(guilty.once("hold", async |_| {
+            tokio::time::sleep(DEADLINE * 20).await;
+            Ok(())
+        }));
+        timeout(DEADLINE, &mut holding).await.expect_err("it keeps its transaction open");
+        timeout(DEADLINE, innocent.once("effect", async |_| Ok(()))).await.expect_err("it waits for the other one");
+        assert_eq!(guilty.past_deadline(DEADLINE).kind, FailureKind::Timeout);
+        assert_eq!(innocent.past_deadline(DEADLINE).kind, FailureKind::Pipeline);
+        assert!(innocent.pipeline_fault().is_some_and(|fault| fault.contains("waited for the store")));
+    }
 }

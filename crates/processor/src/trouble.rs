@@ -8,7 +8,8 @@ use std::time::Duration;
 use hookfast_store::StoreError;
 use tokio::time::Instant;
 
-/// A verb that takes longer than this counts as trouble, even if it succeeds.
+/// A verb that takes longer than this counts as trouble, even if it succeeds. So does one that takes half as long as a worker
+/// needs to recover: the worker may have lost as much time.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// After this many times as long as a worker needs to recover, leases are judged in spite of trouble. A worker that lives may
@@ -37,7 +38,7 @@ impl Trouble {
     pub(crate) async fn noting<T>(&self, verb: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let start = Instant::now();
         let done = verb.await;
-        if matches!(done, Err(StoreError::Unavailable(_))) || start.elapsed() > SLOW {
+        if matches!(done, Err(StoreError::Unavailable(_))) || start.elapsed() > SLOW.min(self.recovery / 2) {
             self.note();
         }
         done
@@ -90,6 +91,17 @@ mod tests {
         assert!(trouble.is_over());
         let slow = async {
             tokio::time::sleep(SLOW * 2).await;
+            Ok(())
+        };
+        trouble.noting(slow).await.expect("it succeeds");
+        assert!(!trouble.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_short_leases_less_is_trouble() {
+        let trouble = Trouble::new(SLOW / 4);
+        let slow = async {
+            tokio::time::sleep(SLOW / 2).await;
             Ok(())
         };
         trouble.noting(slow).await.expect("it succeeds");

@@ -432,9 +432,7 @@ impl Worker {
         let (handler, allowed) = (Arc::clone(&self.handler), self.config.deadline);
         self.shared.handlers.spawn(async move {
             let handled = timeout_at(deadline, handler.run(claimed, &effects)).await;
-            handled.unwrap_or_else(|_| {
-                Err(Failure::retry(FailureKind::Timeout, format!("it took longer than its deadline of {allowed:?}")))
-            })
+            handled.unwrap_or_else(|_| Err(effects.past_deadline(allowed)))
         })
     }
 
