@@ -25,6 +25,7 @@ mod signature;
 mod slow;
 mod strangers;
 mod terminal;
+mod unsigned;
 
 use std::process::Output;
 

@@ -1,8 +1,8 @@
 //! Finding secrets, and getting others in: output, files, configuration.
 
-use std::fs;
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
@@ -271,6 +271,30 @@ fn case_79_a_link_in_the_place_of_a_file_is_refused() {
             assert!(said.contains(link), "{said}");
             assert_eq!(fs::read(folder.path().join("target")).unwrap(), b"", "{link}: nothing was written through it");
             assert!(!folder.path().join("missing").exists(), "{link}: nothing was created through it");
+        }
+    }
+}
+
+/// What somebody else can write is not what we wrote.
+#[test]
+fn case_79_a_file_of_somebody_else_is_refused() {
+    const NOBODY: u32 = 65_534;
+    for name in ["hookfast.db", "hookfast.db-wal", "hookfast.dev-secrets.toml"] {
+        for remedy in ["chmod o= ", "chown "] {
+            let folder = tempfile::tempdir().unwrap();
+            drop(Development::start(folder.path()));
+            let path = folder.path().join(name);
+            if !path.exists() {
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+            }
+            match remedy {
+                "chown " => chown(&path, Some(NOBODY), None).unwrap(),
+                _ => fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap(),
+            }
+            let output = run(folder.path(), &["serve"], &LISTEN);
+            let said = printed(&output);
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{name}: {said}");
+            assert!(said.contains(remedy) && said.contains(name), "{said}");
         }
     }
 }

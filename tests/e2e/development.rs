@@ -72,7 +72,7 @@ fn a_damaged_file_of_secrets_is_said_and_left_alone() {
     let setup = development();
     let file = setup.folder().join("hookfast.dev-secrets.toml");
     for (content, problem) in [("stripe = ", "is damaged"), ("stripe = \" \"", "`stripe` is no secret")] {
-        fs::write(&file, content).unwrap();
+        setup.write_private("hookfast.dev-secrets.toml", content);
         let ended = setup.start_in_vain();
         assert_eq!(ended.code, 1);
         assert!(ended.errors.contains(problem), "{}", ended.errors);

@@ -235,7 +235,7 @@ fn without_a_folder_that_can_be_written_to_it_refuses_to_start() {
 fn a_damaged_spool_is_named_with_what_to_do() {
     let postgres = PrivatePostgres::start(&[]);
     let setup = spooled(&postgres);
-    std::fs::write(setup.folder().join("hookfast-spool.db"), "garbage ".repeat(2000)).unwrap();
+    setup.write_private("hookfast-spool.db", &"garbage ".repeat(2000));
     for ended in [setup.start_in_vain(), setup.command(&["spool"])] {
         assert_eq!(ended.code, 1, "{}", ended.errors);
         assert!(ended.errors.contains("the spool hookfast-spool.db is damaged"), "{}", ended.errors);

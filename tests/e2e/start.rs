@@ -43,10 +43,10 @@ fn an_upgrade_is_announced() {
         let announcement = "1 of its migrations is missing. With many events an upgrade can take minutes";
         assert!(!migrate().errors.contains(announcement), "nothing is missing");
         let newest = "SELECT max(version) FROM _sqlx_migrations";
-        assert_eq!(gateway.query(newest), [["9"]], "undo the newest migration here");
-        gateway.sql("DROP INDEX jobs_dead_in_order");
-        gateway.sql("ALTER TABLE jobs DROP COLUMN interruptions");
-        gateway.sql("DELETE FROM _sqlx_migrations WHERE version = 9");
+        assert_eq!(gateway.query(newest), [["11"]], "undo the newest migration here");
+        gateway.sql("DROP TABLE resend_arrivals");
+        gateway.sql("ALTER TABLE dedupe_keys DROP COLUMN resends");
+        gateway.sql("DELETE FROM _sqlx_migrations WHERE version = 11");
         let ended = migrate();
         assert_eq!((ended.code, ended.output.as_str()), (0, "The tables are up to date.\n"), "{}", ended.errors);
         assert!(ended.errors.contains(announcement), "{}", ended.errors);
@@ -101,7 +101,7 @@ fn a_postgres_that_does_not_let_us_in_says_why() {
 #[test]
 fn a_file_that_is_no_database_is_said_to_be_none() {
     let setup = setup(Database::Sqlite);
-    fs::write(setup.folder().join("hookfast.db"), "garbage ".repeat(2000)).unwrap();
+    setup.write_private("hookfast.db", &"garbage ".repeat(2000));
     for ended in [setup.start_in_vain(), setup.command(&["events", "list"])] {
         assert_eq!(ended.code, 1, "{}", ended.errors);
         assert!(ended.errors.contains("is damaged, or is no SQLite database"), "{}", ended.errors);
@@ -126,6 +126,7 @@ fn a_damaged_database_is_not_said_to_lack_migrations() {
 #[test]
 fn another_programs_database_is_left_alone() {
     let setup = setup(Database::Sqlite);
+    setup.write_private("hookfast.db", "");
     let url = format!("sqlite:{}", setup.folder().join("hookfast.db").display());
     query(&url, "CREATE TABLE users (id INTEGER)");
     for ended in [setup.start_in_vain(), setup.command(&["events", "list"])] {

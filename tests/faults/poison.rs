@@ -74,7 +74,7 @@ fn poisoned(act: &str, poison: usize) -> Village {
         "SELECT events.dedupe_key FROM jobs JOIN events ON events.id = jobs.event_id WHERE jobs.state = 'dead_letter' ORDER BY 1",
     );
     let expected: Vec<_> = (0..poison).map(|number| vec![format!("bad_{number}")]).collect();
-    assert_eq!(dead, expected, "the guilty are dead, and nobody else");
+    assert_eq!(dead, expected, "the guilty are dead, and nobody else: {}", village.gateway().log());
     let done = village.gateway().query("SELECT event, count(*) FROM done GROUP BY event ORDER BY event");
     let good = |letter| (0..poison).map(move |number| vec![format!("good_{letter}{number}"), "1".into()]);
     assert_eq!(done, good("a").chain(good("b")).collect::<Vec<_>>(), "the innocent are done, once");

@@ -154,6 +154,11 @@ impl Rig {
         self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
     }
 
+    /// How often events came again.
+    pub(crate) fn resends(&self) -> usize {
+        self.gateway().query("SELECT sum(resends) FROM dedupe_keys")[0][0].parse().unwrap()
+    }
+
     /// Waits until every job is finished.
     pub(crate) fn wait_for_the_end(&self) {
         eventually_within(TO_THE_END, "every job is finished", || {

@@ -143,7 +143,7 @@ impl Rig {
 
     /// What is wrong with what is in the store, given what was promised.
     fn broken_promises(&self, ledger: &Ledger) -> Vec<String> {
-        let events = "SELECT dedupe_key, (SELECT count(*) FROM resends WHERE resends.dedupe_key = events.dedupe_key), \
+        let events = "SELECT dedupe_key, (SELECT resends FROM dedupe_keys WHERE dedupe_keys.dedupe_key = events.dedupe_key), \
                       (SELECT count(*) FROM done WHERE done.event = events.dedupe_key), \
                       (SELECT min(place) FROM done WHERE done.event = events.dedupe_key) FROM events";
         ledger.broken_promises(&self.gateway().query(events))

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use hookfast_store::StoreUrl;
+use hookfast_store::{StoreUrl, problem_of_private_file};
 use hookfast_webhook::{Provider, Secret, Secrets, SourceName};
 use toml::{Table, Value};
 
@@ -72,14 +72,10 @@ impl SecretsFile {
     /// Reads the file if it is there.
     fn open(folder: &Path) -> Result<Self, String> {
         let path = folder.join("hookfast.dev-secrets.toml");
-        let secrets = match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Table::new(),
-            Err(error) => return Err(format!("{}: {error}", path.display())),
-            Ok(found) if !found.is_file() => {
-                return Err(format!("{} is not a plain file: remove it", path.display()));
-            }
-            Ok(_) => read(&path)?,
-        };
+        if let Some(problem) = problem_of_private_file(&path) {
+            return Err(format!("{}: {problem}", path.display()));
+        }
+        let secrets = if path.exists() { read(&path)? } else { Table::new() };
         Ok(Self { path, secrets, changed: false })
     }
 

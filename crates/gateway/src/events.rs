@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hookfast_admin::operate::how_many;
 use hookfast_store::{
-    Attempt, EventSummary, Filter, Found, JobId, JobSummary, Migrate, Store, StoredEvent, Which, open,
+    Attempt, EventSummary, Filter, Found, JobId, JobSummary, KeptArrival, Migrate, Store, StoredEvent, Which, open,
 };
 use hookfast_webhook::{EventId, HandlerName};
 use serde_json::{Value, json};
@@ -129,6 +129,7 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
     line("occurred", &summary.occurred_at.map_or("-".into(), rfc3339));
     line("received", &rfc3339(summary.received_at));
     line("came", &format!("{}x", summary.resends + 1));
+    event.came_again.iter().for_each(|arrival| line("", &arrival_line(arrival)));
     line("from", &event.remote_address);
     line("proof", &event.proof);
     line("request", &event.request_id.to_string());
@@ -143,6 +144,20 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
         outln!("{name}: {}", value.escape_ascii());
     }
     outln!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
+}
+
+fn arrival_line(arrival: &KeptArrival) -> String {
+    let KeptArrival { number, received_at, request_id, remote_address } = arrival;
+    format!("again #{number}  {}  from {remote_address}  request {request_id}", to_the_second(*received_at))
+}
+
+fn arrival_json(arrival: &KeptArrival) -> Value {
+    json!({
+        "number": arrival.number,
+        "received_at": rfc3339(arrival.received_at),
+        "request_id": arrival.request_id.to_string(),
+        "remote_address": arrival.remote_address,
+    })
 }
 
 /// A run in one line. The sender of the event may have had a hand in the message.
@@ -167,6 +182,7 @@ fn event_json(event: &StoredEvent, jobs: &[JobHistory]) -> Value {
     object["headers"] =
         event.headers.iter().map(|(name, value)| json!([name, String::from_utf8_lossy(value)])).collect();
     object["body_base64"] = data_encoding::BASE64.encode(&event.body).into();
+    object["came_again"] = event.came_again.iter().map(arrival_json).collect();
     object["jobs"] = jobs.iter().map(job_json).collect();
     object
 }

@@ -350,8 +350,10 @@ impl Drainer {
         self.spooling.spool.remove(events).await?;
         self.drained.increment(events.len() as u64);
         for (event, recorded) in events.iter().zip(recorded) {
-            let name = if *recorded == Recorded::New { "hookfast_events_total" } else { "hookfast_duplicates_total" };
-            counter!(name, "source" => event.source().to_owned()).increment(1);
+            let is_new = u64::from(*recorded == Recorded::New);
+            let source = || event.source().to_owned();
+            counter!("hookfast_events_total", "source" => source()).increment(is_new);
+            counter!("hookfast_duplicates_total", "source" => source()).increment(1 - is_new + event.resends());
         }
         if let Some(dispatcher) = &self.dispatcher {
             dispatcher.tell(events.iter().map(|event| (event.id(), event.jobs())), recorded);

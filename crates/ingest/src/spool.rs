@@ -137,8 +137,8 @@ impl Spooling {
 
     async fn add(&self, events: &[Routed], _: &RwLockReadGuard<'_, Way>) -> Result<Vec<Recorded>, StoreError> {
         match self.spool.add(events).await {
-            Ok(()) => {
-                self.spooled.increment(events.len() as u64);
+            Ok(added) => {
+                self.spooled.increment(added as u64);
                 Ok(vec![Recorded::Spooled; events.len()])
             }
             Err(StoreError::Rejected(problem)) => Err(StoreError::Rejected(problem)),

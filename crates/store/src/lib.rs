@@ -6,6 +6,7 @@
 mod effect;
 mod error;
 mod faults;
+mod head;
 mod headers;
 mod job;
 mod lent;
@@ -13,6 +14,7 @@ mod migrations;
 mod open;
 mod operate;
 mod postgres;
+mod private;
 mod spool;
 mod sqlite;
 mod token;
@@ -35,6 +37,7 @@ pub use job::{
 };
 pub use open::{Config, Migrate, StoreUrl, open};
 pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
+pub use private::problem_of_private_file;
 pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
@@ -267,6 +270,21 @@ pub struct StoredEvent {
     pub headers: StoredHeaders,
     /// The body, byte for byte.
     pub body: Vec<u8>,
+    /// The first and the last times it came again, in the order of arrival.
+    pub came_again: Vec<KeptArrival>,
+}
+
+/// A time at which an event came again. Of each event the first and the last few are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptArrival {
+    /// Which resend it was, from 1.
+    pub number: i64,
+    /// When.
+    pub received_at: OffsetDateTime,
+    /// The id of the request.
+    pub request_id: Uuid,
+    /// The client's address.
+    pub remote_address: String,
 }
 
 /// A job as a line in a list.

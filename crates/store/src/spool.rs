@@ -11,8 +11,9 @@ use time::OffsetDateTime;
 use tokio::sync::{Mutex, SetOnce};
 use uuid::Uuid;
 
+use crate::head::Head;
 use crate::postgres::PostgresStore;
-use crate::{Config, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl};
+use crate::{Config, KeptArrival, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl};
 
 /// Where events wait while Postgres cannot take them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +38,24 @@ pub struct Spooled {
     pub(crate) request_id: Uuid,
     pub(crate) remote_address: String,
     pub(crate) method: String,
+    /// Empty if they are in the head.
     pub(crate) url: String,
     pub(crate) headers: Vec<u8>,
+    /// What it has in common with other events of its request.
+    pub(crate) head: Option<Arc<Head>>,
     pub(crate) object_id: Option<String>,
     pub(crate) body: Bytes,
     pub(crate) jobs: Vec<NewJob>,
+    /// That it came again while it waited, in the order of arrival.
+    pub(crate) resends: Vec<SpooledResend>,
+}
+
+/// That an event came again while it waited in a spool.
+#[derive(Debug, Clone)]
+pub(crate) struct SpooledResend {
+    /// The id that the event would have if it were new.
+    pub(crate) id: Uuid,
+    pub(crate) arrival: KeptArrival,
 }
 
 impl Spooled {
@@ -58,6 +72,11 @@ impl Spooled {
     /// The size of its body.
     pub fn size_bytes(&self) -> u64 {
         self.body.len() as u64
+    }
+
+    /// How often it came again while it waited.
+    pub fn resends(&self) -> u64 {
+        self.resends.last().map_or(0, |last| last.arrival.number.unsigned_abs())
     }
 
     /// One for each handler that wanted it when it came.

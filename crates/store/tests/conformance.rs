@@ -8,12 +8,18 @@ mod database;
 mod batches;
 #[path = "conformance/effects.rs"]
 mod effects;
+#[path = "conformance/heads.rs"]
+mod heads;
 #[path = "conformance/operate.rs"]
 mod operate;
 #[path = "conformance/order.rs"]
 mod order;
+#[path = "conformance/resends.rs"]
+mod resends;
 #[path = "conformance/spool.rs"]
 mod spool;
+#[path = "conformance/spool_keys.rs"]
+mod spool_keys;
 #[path = "conformance/sweep.rs"]
 mod sweep;
 #[path = "conformance/upgrade.rs"]

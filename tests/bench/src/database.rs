@@ -174,7 +174,8 @@ impl Database {
 
     /// Gives the disk back.
     pub(crate) fn empty(&mut self) -> anyhow::Result<()> {
-        const ON_POSTGRES: &str = "TRUNCATE events, dedupe_keys, jobs, resends, attempts, effects";
+        const ON_POSTGRES: &str =
+            "TRUNCATE events, dedupe_keys, jobs, request_heads, resends, resend_arrivals, attempts, effects";
         let emptied = on_either!(self,
             postgres(link) => link.execute(ON_POSTGRES).await.map(|_| ()),
             // Its file goes with its folder.

@@ -1,8 +1,9 @@
 //! A gateway that is yet to start, in a folder of its own.
 
 use std::fs;
-use std::io::{BufRead, BufReader, PipeWriter};
+use std::io::{BufRead, BufReader, PipeWriter, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
@@ -69,6 +70,13 @@ impl Setup {
             wrapper: vec![],
             log_pipe: None,
         }
+    }
+
+    /// Writes a file into its folder that no other user can read, as the gateway wants its own files to be.
+    pub fn write_private(&self, name: &str, content: &str) {
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(self.folder().join(name));
+        file.and_then(|mut file| file.write_all(content.as_bytes())).unwrap();
     }
 
     /// Adds lines to the section `[ingest]`.

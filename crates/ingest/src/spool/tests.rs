@@ -388,12 +388,11 @@ async fn what_is_left_at_the_end_is_drained_at_the_next_start() {
 #[tokio::test]
 async fn with_a_full_spool_events_go_to_the_store_if_that_is_there_and_nowhere_if_not() {
     let rig = Rig::with_folder(Mood::Away, 1 << 20, tempfile::tempdir().expect("a temporary folder")).await;
-    let mut many = Vec::new();
-    for number in 0..100 {
-        many.extend(event(&format!("evt_{number}")));
-    }
+    let batch = |round: usize| (0..100).flat_map(move |number| event(&format!("evt_{round}_{number}"))).collect();
+    let (mut round, mut many): (_, Vec<_>) = (0, batch(0));
     while rig.spooling.spool.add(&many).await.is_ok() {
-        many = many.iter().enumerate().flat_map(|(number, _)| event(&format!("evt_{number}"))).collect();
+        round += 1;
+        many = batch(round);
     }
     rig.spooling.set_away(true);
     let full = rig.spooling.record(&many, Instant::now()).await;

@@ -1,6 +1,6 @@
 //! Recording what was in a spool: as recording does, and able to see that it happened before.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use sqlx::{Connection, Error};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::resends::{self, Resend};
 use super::{BATCH_TIMEOUT, judge, say};
 use crate::{NotTaken, Recorded, Spooled, StoreError};
 
@@ -30,6 +31,7 @@ JOIN unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_
 WHERE event_id = incoming.id
 ";
 
+/// The other events of a head may have been drained before.
 const INSERT: &str = "
 WITH new_events AS (
     INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
@@ -37,19 +39,14 @@ WITH new_events AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[],
                          $8::text[], $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
                          $15::text[])
+), new_heads AS (
+    INSERT INTO request_heads (request_id, url, headers)
+    SELECT * FROM unnest($21::uuid[], $22::text[], $23::bytea[])
+    ON CONFLICT DO NOTHING
 )
 INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
 SELECT job.*, clock_timestamp() + make_interval(secs => $20)
 FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job
-";
-
-const NOTE_RESENDS: &str = "
-INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
-SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::uuid[], $5::text[])
-    AS incoming (source, dedupe_key, received_at, request_id, remote_address)
-WHERE NOT EXISTS (SELECT FROM resends AS noted
-                  WHERE (noted.source, noted.dedupe_key, noted.request_id)
-                      = (incoming.source, incoming.dedupe_key, incoming.request_id))
 ";
 
 /// The time limits of this transaction alone. While a long statement is on its way over a slow link, the server counts the
@@ -92,9 +89,11 @@ pub(super) async fn try_out(connection: &mut PgConnection, grace: Duration) -> R
         method: "POST".into(),
         url: "/".into(),
         headers: Vec::new(),
+        head: None,
         object_id: None,
         body: Bytes::new(),
         jobs: Vec::new(),
+        resends: Vec::new(),
     };
     let mut transaction = connection.begin().await?;
     record_in(&mut transaction, &[event], grace).await?;
@@ -130,7 +129,9 @@ async fn record_in(
     let known = ids(WHOSE_KEYS, transaction, &others).await?;
     let resent: Vec<_> = others.into_iter().filter(|event| !known.contains(&event.id)).collect();
     insert(transaction, &new, grace).await?;
-    note_resends(transaction, &resent).await?;
+    let own = resent.iter().map(|event| Resend::of_spooled(event));
+    let counted = events.iter().flat_map(Resend::counted_in_spool);
+    resends::note(transaction, &own.chain(counted).collect::<Vec<_>>()).await?;
     let came_again: HashSet<_> = resent.iter().map(|event| event.id).collect();
     let verdict = |event: &Spooled| match came_again.contains(&event.id) {
         true => Recorded::Duplicate,
@@ -162,6 +163,8 @@ async fn insert(connection: &mut PgConnection, events: &[&Spooled], grace: Durat
         return Ok(());
     }
     let jobs = || events.iter().flat_map(|event| event.jobs.iter().map(|job| (event.id, job)));
+    let heads: HashMap<_, _> =
+        events.iter().filter_map(|event| event.head.as_deref()).map(|head| (head.request_id, head)).collect();
     sqlx::query(INSERT)
         .bind(column(events, |event| event.id))
         .bind(column(events, |event| event.source.as_str()))
@@ -183,21 +186,9 @@ async fn insert(connection: &mut PgConnection, events: &[&Spooled], grace: Durat
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.ordering_key.as_deref()).collect::<Vec<_>>())
         .bind(grace.as_secs_f64())
-        .execute(connection)
-        .await?;
-    Ok(())
-}
-
-async fn note_resends(connection: &mut PgConnection, events: &[&Spooled]) -> Result<(), Error> {
-    if events.is_empty() {
-        return Ok(());
-    }
-    sqlx::query(NOTE_RESENDS)
-        .bind(column(events, |event| event.source.as_str()))
-        .bind(column(events, |event| event.dedupe_key.as_str()))
-        .bind(column(events, |event| event.received_at))
-        .bind(column(events, |event| event.request_id))
-        .bind(column(events, |event| event.remote_address.as_str()))
+        .bind(heads.keys().copied().collect::<Vec<_>>())
+        .bind(heads.values().map(|head| head.url.as_str()).collect::<Vec<_>>())
+        .bind(heads.values().map(|head| head.headers.as_slice()).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())

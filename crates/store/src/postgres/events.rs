@@ -4,14 +4,21 @@ use hookfast_webhook::EventId;
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{Error, Row};
 
-use crate::{EventSummary, JobSummary, StoredEvent, StoredHeaders};
+use crate::{EventSummary, JobSummary, KeptArrival, StoredEvent, StoredHeaders};
+
+const CAME_AGAIN: &str = "
+SELECT arrivals.number, arrivals.received_at, arrivals.request_id, arrivals.remote_address
+FROM resend_arrivals AS arrivals JOIN events USING (source, dedupe_key)
+WHERE events.id = $1 ORDER BY arrivals.number";
 
 pub(super) async fn latest(connection: &mut PgConnection, limit: u32) -> Result<Vec<EventSummary>, Error> {
     let rows = sqlx::query(
         "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
                 length(body)::bigint AS size_bytes,
-                (SELECT count(*) FROM resends
-                 WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
+                coalesce((SELECT keys.resends FROM dedupe_keys AS keys
+                          WHERE keys.source = events.source AND keys.dedupe_key = events.dedupe_key), 0)
+                + (SELECT count(*) FROM resends
+                   WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
                 (SELECT count(*) FROM jobs WHERE jobs.event_id = events.id) AS jobs
          FROM events ORDER BY id DESC LIMIT $1",
     )
@@ -23,16 +30,23 @@ pub(super) async fn latest(connection: &mut PgConnection, limit: u32) -> Result<
 
 pub(super) async fn event(pool: &PgPool, id: EventId) -> Result<Option<StoredEvent>, Error> {
     let row = sqlx::query(
-        "SELECT *, length(body)::bigint AS size_bytes,
-                (SELECT count(*) FROM resends
-                 WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
+        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof, request_id,
+                remote_address, method, coalesce(head.url, events.url) AS url,
+                coalesce(head.headers, events.headers) AS headers, body, length(body)::bigint AS size_bytes,
+                coalesce((SELECT keys.resends FROM dedupe_keys AS keys
+                          WHERE keys.source = events.source AND keys.dedupe_key = events.dedupe_key), 0)
+                + (SELECT count(*) FROM resends
+                   WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
                 (SELECT count(*) FROM jobs WHERE jobs.event_id = events.id) AS jobs
-         FROM events WHERE id = $1",
+         FROM events LEFT JOIN request_heads AS head USING (request_id) WHERE id = $1",
     )
     .bind(id.0)
     .fetch_optional(pool)
     .await?;
-    row.as_ref().map(stored).transpose()
+    let Some(row) = row else { return Ok(None) };
+    let again = sqlx::query(CAME_AGAIN).bind(id.0).fetch_all(pool).await?;
+    let came_again = again.iter().map(kept_arrival).collect::<Result<_, _>>()?;
+    Ok(Some(StoredEvent { came_again, ..stored(&row)? }))
 }
 
 pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary>, Error> {
@@ -66,6 +80,16 @@ fn stored(row: &PgRow) -> Result<StoredEvent, Error> {
         url: row.try_get("url")?,
         headers: StoredHeaders(row.try_get("headers")?),
         body: row.try_get("body")?,
+        came_again: Vec::new(),
+    })
+}
+
+fn kept_arrival(row: &PgRow) -> Result<KeptArrival, Error> {
+    Ok(KeptArrival {
+        number: row.try_get("number")?,
+        received_at: row.try_get("received_at")?,
+        request_id: row.try_get("request_id")?,
+        remote_address: row.try_get("remote_address")?,
     })
 }
 

@@ -9,6 +9,7 @@ mod find;
 mod open;
 mod operate;
 mod record;
+mod resends;
 mod sweep;
 mod work;
 mod writes;

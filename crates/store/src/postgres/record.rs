@@ -11,7 +11,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use crate::{Recorded, Routed, headers};
+use super::resends::{self, Resend};
+use crate::{Recorded, Routed, head};
 
 /// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
 /// one order, or they wait for each other for ever.
@@ -20,6 +21,9 @@ use crate::{Recorded, Routed, headers};
 /// has waited for them.
 ///
 /// Each part unnests only what it needs: Postgres keeps the rows of every `unnest` and of every CTE, and bodies are long.
+///
+/// A head is written with the first new event of its request: what only came again leaves none. Another statement of the same
+/// transaction may have written it.
 const RECORD: &str = "
 WITH fresh AS (
     INSERT INTO dedupe_keys (event_id, source, dedupe_key)
@@ -32,6 +36,12 @@ WITH fresh AS (
                         occurred_at, proof, method, url, headers, body, object_id)
     SELECT incoming.* FROM unnest($4::incoming_event[]) AS incoming
     WHERE incoming.id IN (SELECT event_id FROM fresh)
+    RETURNING request_id
+), new_heads AS (
+    INSERT INTO request_heads (request_id, url, headers)
+    SELECT * FROM unnest($10::uuid[], $11::text[], $12::bytea[]) AS head (request_id, url, headers)
+    WHERE request_id IN (SELECT request_id FROM new_events)
+    ON CONFLICT DO NOTHING
 ), new_jobs AS (
     INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
     SELECT job.*, clock_timestamp() + make_interval(secs => $9)
@@ -41,24 +51,6 @@ WITH fresh AS (
 SELECT event_id FROM fresh
 ";
 
-/// That events came again, by key and not by event, because that one may be another gateway's.
-///
-/// A statement that was given up may come through so late that its events are here already, out of the spool. Then their keys
-/// have their own ids, or their resends are noted, and they have not come again. This is a statement of its own because the one
-/// that takes the keys may have waited for those events, and would not see them.
-const NOTE_RESENDS: &str = "
-INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address)
-SELECT source, dedupe_key, received_at, request_id, remote_address
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[])
-    AS incoming (id, source, dedupe_key, received_at, request_id, remote_address)
-WHERE NOT EXISTS (SELECT FROM dedupe_keys AS known
-                  WHERE (known.source, known.dedupe_key, known.event_id)
-                      = (incoming.source, incoming.dedupe_key, incoming.id))
-  AND NOT EXISTS (SELECT FROM resends AS noted
-                  WHERE (noted.source, noted.dedupe_key, noted.request_id)
-                      = (incoming.source, incoming.dedupe_key, incoming.request_id))
-";
-
 /// For the case that every event is new, at half the price: it fails as a whole if one is not. The keys are what it is
 /// about, so Postgres takes them before it writes the rest.
 const RECORD_NEW: &str = "
@@ -66,6 +58,9 @@ WITH new_events AS (
     INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
                         occurred_at, proof, method, url, headers, body, object_id)
     SELECT * FROM unnest($4::incoming_event[])
+), new_heads AS (
+    INSERT INTO request_heads (request_id, url, headers)
+    SELECT * FROM unnest($10::uuid[], $11::text[], $12::bytea[])
 ), new_jobs AS (
     INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
     SELECT job.*, clock_timestamp() + make_interval(secs => $9)
@@ -112,8 +107,10 @@ impl<'a> IncomingEvent<'a> {
     fn of(Routed { event, .. }: &'a Routed) -> Self {
         let delivery = event.delivery();
         let (arrival, request) = (&delivery.arrival, &delivery.request);
-        let mut stored_headers = Vec::with_capacity(512);
-        headers::write(&request.headers, &mut stored_headers);
+        let (url, headers) = match head::is_apart(delivery) {
+            true => ("", Vec::new()),
+            false => (request.url.as_str(), head::stored_headers(delivery)),
+        };
         Self {
             id: event.id().0,
             source: arrival.source.as_str(),
@@ -126,8 +123,8 @@ impl<'a> IncomingEvent<'a> {
             occurred_at: event.occurred_at(),
             proof: delivery.proof.kind(),
             method: request.method.as_str(),
-            url: &request.url,
-            headers: stored_headers,
+            url,
+            headers,
             body: event.body(),
             object_id: event.object_id().map(|object| object.as_str()),
         }
@@ -151,7 +148,9 @@ pub(super) async fn record(
                 Err(error) => return Err(error),
             }
         }
-        record_part(connection, &in_order, grace).await?
+        let new = record_part(&mut *connection, &in_order, grace).await?;
+        note_resends(connection, &in_order, &new).await?;
+        new
     } else {
         // Each part takes its keys in order, and so must the parts.
         in_order.sort_by_key(|routed| (&routed.event.delivery().arrival.source, routed.event.dedupe_key()));
@@ -160,6 +159,7 @@ pub(super) async fn record(
         for part in crate::in_statements(&in_order) {
             new.extend(record_part(&mut transaction, part, grace).await?);
         }
+        note_resends(&mut transaction, &in_order, &new).await?;
         transaction.commit().await?;
         new
     };
@@ -177,24 +177,17 @@ async fn record_part(
     events: &[&Routed],
     grace: Duration,
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
-    let rows = statement(RECORD, events, grace).fetch_all(&mut *connection).await?;
-    let new: HashSet<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-    let again: Vec<_> = events.iter().copied().filter(|routed| !new.contains(&routed.event.id().0)).collect();
-    if !again.is_empty() {
-        note_resends(connection, &again).await?;
-    }
-    Ok(new)
+    let rows = statement(RECORD, events, grace).fetch_all(connection).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-async fn note_resends(connection: &mut PgConnection, events: &[&Routed]) -> Result<(), sqlx::Error> {
-    let arrivals = || events.iter().map(|routed| &routed.event.delivery().arrival);
-    keys(NOTE_RESENDS, events)
-        .bind(arrivals().map(|arrival| arrival.received_at).collect::<Vec<_>>())
-        .bind(arrivals().map(|arrival| arrival.request_id.0).collect::<Vec<_>>())
-        .bind(arrivals().map(|arrival| arrival.remote_address.to_string()).collect::<Vec<_>>())
-        .execute(connection)
-        .await?;
-    Ok(())
+async fn note_resends(
+    connection: &mut PgConnection,
+    events: &[&Routed],
+    new: &HashSet<Uuid>,
+) -> Result<(), sqlx::Error> {
+    let again = events.iter().filter(|routed| !new.contains(&routed.event.id().0));
+    resends::note(connection, &again.map(|routed| Resend::of(routed)).collect::<Vec<_>>()).await
 }
 
 /// A statement with what both that record need.
@@ -204,21 +197,20 @@ fn statement(
     dispatch_grace: Duration,
 ) -> Query<'static, Postgres, PgArguments> {
     let jobs = || events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job)));
-    keys(text, events)
+    let heads = head::deliveries_apart(events);
+    sqlx::query(text)
+        .bind(column(events, |routed| routed.event.id().0))
+        .bind(column(events, |routed| routed.event.delivery().arrival.source.as_str()))
+        .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
         .bind(column(events, IncomingEvent::of))
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.ordering_key.as_deref()).collect::<Vec<_>>())
         .bind(dispatch_grace.as_secs_f64())
-}
-
-/// A statement with the events' keys, with which all begin.
-fn keys(text: &'static str, events: &[&Routed]) -> Query<'static, Postgres, PgArguments> {
-    sqlx::query(text)
-        .bind(column(events, |routed| routed.event.id().0))
-        .bind(column(events, |routed| routed.event.delivery().arrival.source.as_str()))
-        .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
+        .bind(heads.iter().map(|delivery| delivery.arrival.request_id.0).collect::<Vec<_>>())
+        .bind(heads.iter().map(|delivery| delivery.request.url.as_str()).collect::<Vec<_>>())
+        .bind(heads.iter().map(|delivery| head::stored_headers(delivery)).collect::<Vec<_>>())
 }
 
 /// One value of every event, as an array to bind.

@@ -21,6 +21,8 @@ use crate::{
 /// pending would lose the hint that led here, while the sweeper's own is refused because that hint still waits. Two
 /// claims of the same jobs go through them in the order of the index or of the table; should they wait for each other all the
 /// same, Postgres ends one of them, and its hints come again.
+///
+/// `OFFSET 0` has Postgres look up the head of each event by its key. Otherwise it may go through all heads to join them.
 macro_rules! claim {
     ($order:literal) => {
         concat!(
@@ -33,9 +35,13 @@ WITH claimed AS (
             "
     RETURNING event_id, attempts, crashes, interruptions, priority
 )
-SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, url, headers,
+SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
+    coalesce(head.url, events.url) AS url, coalesce(head.headers, events.headers) AS headers,
     octet_length(body) AS size_bytes, CASE WHEN octet_length(body) <= $7 THEN body END AS body
 FROM claimed JOIN events ON events.id = claimed.event_id
+LEFT JOIN LATERAL (
+    SELECT url, headers FROM request_heads WHERE request_id = events.request_id OFFSET 0
+) AS head ON true
 ORDER BY claimed.event_id
 "
         )

@@ -1,9 +1,9 @@
 //! Opening the file: who may read it, what durability rests on, the tables, and the checkpoints.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::turns::Turns;
 use super::{DriverError, SqliteStore, judge};
 use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
+use crate::problem_of_private_file;
 use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -236,20 +237,17 @@ fn name(path: &Path) -> String {
 
 /// Payloads are private: only the owner may read the file. SQLite gives the same mode to the files beside it.
 fn create_private(path: &Path) -> Result<(), OpenError> {
-    let refuse = |problem: String| Err(OpenError::File(format!("{}: {problem}", name(path))));
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => {
-            refuse("it is a symbolic link, and whoever made it could be somebody else. Name the file itself".into())
+    let refuse = |path: &Path, problem: String| Err(OpenError::File(format!("{}: {problem}", name(path))));
+    for suffix in ["", "-wal", "-shm"] {
+        let path = PathBuf::from(format!("{}{suffix}", path.display()));
+        if let Some(problem) = problem_of_private_file(&path) {
+            return refuse(&path, problem);
         }
-        Ok(found) if !found.is_file() => refuse("it is not a file".into()),
+    }
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-                Ok(_) => Ok(()),
-                Err(error) => refuse(format!("it cannot be created: {error}. {}", how_to_create(path, &error))),
-            }
-        }
-        Err(error) => refuse(error.to_string()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => refuse(path, format!("it cannot be created: {error}. {}", how_to_create(path, &error))),
     }
 }
 

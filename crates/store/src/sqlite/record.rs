@@ -3,13 +3,16 @@
 //! How many events a second the gateway can take is decided here, so this has a connection of its own, with a driver that
 //! runs a statement where it is called. sqlx hands each statement to another thread, with a copy of every value.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use hookfast_webhook::{Arrival, Delivery, Event, RequestId};
 use rusqlite::{CachedStatement, Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, params};
+use uuid::Uuid;
 
 use super::moment::{after, micros};
 use super::open::{BUSY_TIMEOUT, DatabaseFile, Settings};
-use crate::{NewJob, OpenError, Recorded, Routed, headers};
+use crate::{NewJob, OpenError, Recorded, Routed, head, headers};
 
 const TAKE_KEY: &str = "INSERT INTO dedupe_keys (source, dedupe_key, event_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
 
@@ -19,10 +22,25 @@ INSERT INTO events
  headers, body, object_id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
+const INSERT_HEAD: &str =
+    "INSERT INTO request_heads (request_id, url, headers) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+
 const INSERT_JOB: &str = "INSERT INTO jobs (event_id, handler, due_at, priority, ordering_key) VALUES (?, ?, ?, ?, ?)";
 
-const INSERT_RESEND: &str = "
-INSERT INTO resends (source, dedupe_key, received_at, request_id, remote_address) VALUES (?, ?, ?, ?, ?)";
+const COUNT_RESEND: &str =
+    "UPDATE dedupe_keys SET resends = resends + 1 WHERE source = ? AND dedupe_key = ? RETURNING resends";
+
+const KEEP_ARRIVAL: &str = "
+INSERT OR REPLACE INTO resend_arrivals (source, dedupe_key, slot, number, received_at, request_id, remote_address)
+VALUES (?1, ?2, iif(?3 <= 5, ?3, 6 + ?3 % 5), ?3, ?4, ?5, ?6)";
+
+const WAITING_WITH_KEY: &str = "SELECT id FROM events WHERE source = ? AND dedupe_key = ? ORDER BY place";
+
+/// Counts by the arrivals that are kept: a number in the row of the event would mean writing its body again.
+const KEEP_SPOOLED_ARRIVAL: &str = "
+INSERT OR REPLACE INTO resend_arrivals (event_id, slot, number, id, received_at, request_id, remote_address)
+SELECT ?1, iif(number <= 5, number, 6 + number % 5), number, ?2, ?3, ?4, ?5
+FROM (SELECT coalesce(max(number), 0) + 1 AS number FROM resend_arrivals WHERE event_id = ?1)";
 
 const SPOOL_JOB: &str = "INSERT INTO jobs (event_id, handler, priority, ordering_key) VALUES (?, ?, ?, ?)";
 
@@ -49,7 +67,7 @@ impl Recorder {
                 let (event, arrival) = (&routed.event, &routed.event.delivery().arrival);
                 let (id, source, key) = (event.id().0, arrival.source.as_str(), event.dedupe_key().as_str());
                 if take_key.execute(params![source, key, id.as_bytes()])? == 0 {
-                    note_resend(transaction, routed)?;
+                    note_resend(transaction, event)?;
                     return Ok(Recorded::Duplicate);
                 }
                 insert_event.execute(routed)?;
@@ -63,19 +81,26 @@ impl Recorder {
         })
     }
 
-    /// Adds a batch to a spool, whose table of events has the same columns: all or nothing, durable on return.
-    pub(super) fn spool(&mut self, events: &[Routed]) -> rusqlite::Result<()> {
+    /// Adds a batch to a spool, whose table of events has the same columns: all or nothing, durable on return. An event whose
+    /// key waits already is counted as a resend, unless the one that waits is among `held`.
+    pub(super) fn spool(&mut self, events: &[Routed], held: &HashSet<Uuid>) -> rusqlite::Result<usize> {
         self.in_transaction(|transaction| {
             let mut insert_event = InsertEvent::prepare(transaction)?;
             let mut insert_job = transaction.prepare_cached(SPOOL_JOB)?;
+            let mut added = 0;
             for routed in events {
+                if let Some(waiting) = waiting_with_key(transaction, &routed.event, held)? {
+                    note_spooled_resend(transaction, waiting, &routed.event)?;
+                    continue;
+                }
                 insert_event.execute(routed)?;
+                added += 1;
                 for NewJob { handler, priority, ordering_key } in &routed.jobs {
                     let id = routed.event.id().0;
                     insert_job.execute(params![id.as_bytes(), handler.as_str(), priority.as_str(), ordering_key])?;
                 }
             }
-            Ok(())
+            Ok(added)
         })
     }
 
@@ -117,21 +142,35 @@ fn connect(file: &DatabaseFile<'_>) -> rusqlite::Result<(Connection, Settings)> 
     Ok((connection, settings))
 }
 
-/// A statement, and room for the headers of one event.
+/// Inserts an event, and the head of its request if that is kept apart.
 struct InsertEvent<'a> {
+    transaction: &'a Transaction<'a>,
     statement: CachedStatement<'a>,
+    /// Room for the headers of one request.
     headers: Vec<u8>,
+    /// The request whose head was inserted last. The events of a request follow each other.
+    head_of: Option<RequestId>,
 }
 
 impl<'a> InsertEvent<'a> {
-    fn prepare(transaction: &'a Transaction<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { statement: transaction.prepare_cached(INSERT_EVENT)?, headers: Vec::with_capacity(1024) })
+    fn prepare(transaction: &'a Transaction<'a>) -> rusqlite::Result<Self> {
+        let statement = transaction.prepare_cached(INSERT_EVENT)?;
+        Ok(Self { transaction, statement, headers: Vec::with_capacity(1024), head_of: None })
     }
 
     fn execute(&mut self, Routed { event, .. }: &Routed) -> rusqlite::Result<()> {
         let (arrival, request) = (&event.delivery().arrival, &event.delivery().request);
-        self.headers.clear();
-        headers::write(&request.headers, &mut self.headers);
+        let url = match head::is_apart(event.delivery()) {
+            true => {
+                self.insert_head(event.delivery())?;
+                self.headers.clear();
+                ""
+            }
+            false => {
+                self.write_headers(event.delivery());
+                &request.url
+            }
+        };
         self.statement.execute(params![
             event.id().0.as_bytes(),
             arrival.source.as_str(),
@@ -144,20 +183,63 @@ impl<'a> InsertEvent<'a> {
             arrival.request_id.0.as_bytes(),
             arrival.remote_address.to_string(),
             request.method.as_str(),
-            request.url,
+            url,
             self.headers,
             &event.body()[..],
             event.object_id().map(|object| object.as_str()),
         ])?;
         Ok(())
     }
+
+    fn insert_head(&mut self, delivery: &Delivery) -> rusqlite::Result<()> {
+        let request_id = delivery.arrival.request_id;
+        if self.head_of != Some(request_id) {
+            self.write_headers(delivery);
+            let head = params![request_id.0.as_bytes(), delivery.request.url, self.headers];
+            self.transaction.prepare_cached(INSERT_HEAD)?.execute(head)?;
+            self.head_of = Some(request_id);
+        }
+        Ok(())
+    }
+
+    fn write_headers(&mut self, delivery: &Delivery) {
+        self.headers.clear();
+        headers::write(&delivery.request.headers, &mut self.headers);
+    }
 }
 
-fn note_resend(transaction: &Transaction<'_>, Routed { event, .. }: &Routed) -> rusqlite::Result<()> {
+/// The event of a spool that has this key and is not among `held`.
+fn waiting_with_key(
+    transaction: &Transaction<'_>,
+    event: &Event,
+    held: &HashSet<Uuid>,
+) -> rusqlite::Result<Option<Uuid>> {
+    let mut waiting = transaction.prepare_cached(WAITING_WITH_KEY)?;
+    let key = [event.delivery().arrival.source.as_str(), event.dedupe_key().as_str()];
+    let mut ids = waiting.query_map(key, |row| row.get(0).map(Uuid::from_bytes))?;
+    ids.find(|id| !id.as_ref().is_ok_and(|id| held.contains(id))).transpose()
+}
+
+fn note_spooled_resend(transaction: &Transaction<'_>, waiting: Uuid, event: &Event) -> rusqlite::Result<()> {
+    let Arrival { received_at, request_id, remote_address, .. } = &event.delivery().arrival;
+    transaction.prepare_cached(KEEP_SPOOLED_ARRIVAL)?.execute(params![
+        waiting.as_bytes(),
+        event.id().0.as_bytes(),
+        micros(*received_at),
+        request_id.0.as_bytes(),
+        remote_address.to_string(),
+    ])?;
+    Ok(())
+}
+
+fn note_resend(transaction: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
     let arrival = &event.delivery().arrival;
-    transaction.prepare_cached(INSERT_RESEND)?.execute(params![
-        arrival.source.as_str(),
-        event.dedupe_key().as_str(),
+    let (source, key) = (arrival.source.as_str(), event.dedupe_key().as_str());
+    let number: i64 = transaction.prepare_cached(COUNT_RESEND)?.query_row([source, key], |row| row.get(0))?;
+    transaction.prepare_cached(KEEP_ARRIVAL)?.execute(params![
+        source,
+        key,
+        number,
         micros(arrival.received_at),
         arrival.request_id.0.as_bytes(),
         arrival.remote_address.to_string(),

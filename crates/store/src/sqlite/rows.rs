@@ -15,6 +15,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{Arguments, Encode, Error, Sqlite, Type};
+use uuid::Uuid;
 
 /// For how many rows there are statements.
 const SIZES: [usize; 14] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256];
@@ -163,7 +164,12 @@ impl Values {
 
 /// Ids for `SELECT unhex(value) FROM json_each(…)`.
 pub(super) fn id_list(ids: &[EventId]) -> String {
-    list(ids.iter().map(|id| id.0.simple()))
+    uuid_list(ids.iter().map(|id| id.0))
+}
+
+/// The same of ids that are not those of events.
+pub(super) fn uuid_list(ids: impl IntoIterator<Item = Uuid>) -> String {
+    list(ids.into_iter().map(Uuid::simple))
 }
 
 /// JSON of what needs no escapes.

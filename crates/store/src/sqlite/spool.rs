@@ -4,21 +4,26 @@
 //! may drain it is one process: a lock beside the file says so.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hookfast_webhook::{EventId, HandlerName};
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions, Row};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::SqliteStore;
+use super::events::kept_arrival;
 use super::lock::{Words, lock};
 use super::moment::time;
 use super::open::{Content, DatabaseFile, PAGE_BYTES};
-use super::rows::id_list;
+use super::rows::{id_list, uuid_list};
+use crate::head::Head;
+use crate::spool::SpooledResend;
 use crate::{Migrate, NewJob, OpenError, Routed, SetAside, SpoolConfig, SpoolStatus, Spooled, Store, StoreError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/spool");
@@ -26,8 +31,20 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/spool");
 /// A spool of which less than this part is free counts as full, because the next event may not fit.
 const FULL_BELOW: u64 = 64;
 
+/// The log beside the file has this part of what a spool may take in all, and no more than this. It is emptied when it has
+/// half of that: the other half is for the batch that comes next.
+const LOG_PART: u64 = 4;
+const MAX_LOG_BYTES: u64 = 128 * 1024 * 1024;
+
+/// A sender waits meanwhile.
+const EMPTY_LOG_TRIES: usize = 20;
+const EMPTY_LOG_AGAIN: Duration = Duration::from_millis(10);
+
 const SIZES: &str = "
-SELECT place, length(body) FROM events WHERE id NOT IN (SELECT unhex(value) FROM json_each(?)) ORDER BY place LIMIT ?";
+SELECT place, octet_length(events.url) + octet_length(events.headers) + octet_length(body), request_id,
+       coalesce(octet_length(head.url) + octet_length(head.headers), 0)
+FROM events LEFT JOIN request_heads AS head USING (request_id)
+WHERE id NOT IN (SELECT unhex(value) FROM json_each(?)) ORDER BY place LIMIT ?";
 
 const OLDEST: &str = "
 SELECT * FROM events WHERE place <= ? AND id NOT IN (SELECT unhex(value) FROM json_each(?)) ORDER BY place";
@@ -35,6 +52,21 @@ SELECT * FROM events WHERE place <= ? AND id NOT IN (SELECT unhex(value) FROM js
 const JOBS_OF_OLDEST: &str = "
 SELECT event_id, handler, priority, ordering_key FROM jobs
 WHERE event_id IN (SELECT id FROM events WHERE place <= ? AND id NOT IN (SELECT unhex(value) FROM json_each(?)))";
+
+const HEADS_OF_OLDEST: &str = "
+SELECT request_id, url, headers FROM request_heads
+WHERE request_id IN (SELECT request_id FROM events
+                     WHERE place <= ? AND id NOT IN (SELECT unhex(value) FROM json_each(?)))";
+
+const RESENDS_OF_OLDEST: &str = "
+SELECT event_id, id, number, received_at, request_id, remote_address FROM resend_arrivals
+WHERE event_id IN (SELECT unhex(value) FROM json_each(?)) ORDER BY event_id, number";
+
+/// Those of these heads of which no event waits any more.
+const REMOVE_HEADS: &str = "
+DELETE FROM request_heads
+WHERE request_id IN (SELECT unhex(value) FROM json_each(?))
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.request_id = request_heads.request_id AND events.url = '')";
 
 const IS_WAITING: &str =
     "SELECT EXISTS (SELECT 1 FROM events WHERE id NOT IN (SELECT unhex(value) FROM json_each(?)) ORDER BY place)";
@@ -52,8 +84,13 @@ SELECT (SELECT count(*) FROM events),
 pub struct Spool {
     file: SqliteStore,
     max_bytes: u64,
+    /// How large the log beside the file may become.
+    max_log_bytes: u64,
+    log: PathBuf,
     /// What Postgres did not take. It is known here first: noting it in the file can fail.
     aside: Mutex<HashSet<Uuid>>,
+    /// What is being handed on. A resend of one of these is not counted with it, because it could be removed with it unseen.
+    held: tokio::sync::Mutex<HashSet<Uuid>>,
     _lock: File,
 }
 
@@ -62,9 +99,13 @@ impl Spool {
     pub async fn open(config: &SpoolConfig) -> Result<Self, OpenError> {
         let SpoolConfig { path, max_bytes } = config;
         let lock = lock(path, &LOCK)?;
+        let max_log_bytes = (max_bytes / LOG_PART).min(MAX_LOG_BYTES);
+        let max_bytes = max_bytes - max_log_bytes;
         let file = DatabaseFile { content: Content::Spool, path, max_pages: Some(max_bytes / u64::from(PAGE_BYTES)) };
         let file = SqliteStore::open_file(&file, &MIGRATIONS, Migrate::Run).await?;
-        Ok(Self { file, max_bytes: *max_bytes, aside: Mutex::default(), _lock: lock })
+        let log = PathBuf::from(format!("{}-wal", path.display()));
+        let (aside, held) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { file, max_bytes, max_log_bytes, log, aside, held, _lock: lock })
     }
 
     /// How a spool is, which another process may be using, and the first events that are set aside in it. None if there is no
@@ -85,9 +126,29 @@ impl Spool {
         Ok(Some((status, aside)))
     }
 
-    /// Adds events at the end: all or nothing, durable on return.
-    pub async fn add(&self, events: &[Routed]) -> Result<(), StoreError> {
-        self.file.record_with(|recorder| recorder.spool(events)).await
+    /// Adds events at the end: all or nothing, durable on return. Gives how many it added; those that wait already are counted as
+    /// resends.
+    pub async fn add(&self, events: &[Routed]) -> Result<usize, StoreError> {
+        self.bound_log().await?;
+        let held = self.held.lock().await;
+        self.file.record_with(|recorder| recorder.spool(events, &held)).await
+    }
+
+    /// Empties the log when it is too long: checkpoints beside the writer may be slower than the writer. If one is under way,
+    /// the log cannot be emptied at once.
+    async fn bound_log(&self) -> Result<(), StoreError> {
+        let length = || fs::metadata(&self.log).map_or(0, |log| log.len());
+        if length() <= self.max_log_bytes / 2 {
+            return Ok(());
+        }
+        for _ in 0..EMPTY_LOG_TRIES {
+            let is_empty = self.file.record_with(|recorder| recorder.empty_the_wal()).await?;
+            if is_empty || length() <= self.max_log_bytes {
+                return Ok(());
+            }
+            sleep(EMPTY_LOG_AGAIN).await;
+        }
+        Err(StoreError::Unavailable("its log is full and cannot be emptied, because it is being read".into()))
     }
 
     /// The oldest events that are not set aside, at most this many events and bytes, and at least one if there is one.
@@ -95,7 +156,15 @@ impl Spool {
         self.file.refuse_if_broken()?;
         let aside = self.aside_list();
         let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.judge(&error))?;
-        oldest(&mut reader, events, bytes, &aside).await.map_err(|error| self.file.judge(&error))
+        let mut oldest = oldest(&mut reader, events, bytes, &aside).await.map_err(|error| self.file.judge(&error))?;
+        self.hold(&mut reader, &mut oldest).await?;
+        Ok(oldest)
+    }
+
+    /// Takes the resends of these events along. From then on none is counted with them.
+    async fn hold(&self, reader: &mut SqliteConnection, events: &mut [Spooled]) -> Result<(), StoreError> {
+        *self.held.lock().await = events.iter().map(|event| event.id).collect();
+        take_resends(reader, events).await.map_err(|error| self.file.judge(&error))
     }
 
     /// Whether there are events that are not set aside.
@@ -109,13 +178,17 @@ impl Spool {
     pub async fn event(&self, id: EventId) -> Result<Option<Spooled>, StoreError> {
         self.file.refuse_if_broken()?;
         let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.judge(&error))?;
-        one(&mut reader, id).await.map_err(|error| self.file.judge(&error))
+        let mut event = one(&mut reader, id).await.map_err(|error| self.file.judge(&error))?;
+        self.hold(&mut reader, event.as_mut_slice()).await?;
+        Ok(event)
     }
 
     /// Takes events out that are in Postgres now.
     pub async fn remove(&self, events: &[Spooled]) -> Result<(), StoreError> {
         let ids = id_list(&events.iter().map(Spooled::id).collect::<Vec<_>>());
-        self.file.write(async |writer| remove(writer, &ids).await).await?;
+        let heads: HashSet<_> = events.iter().filter_map(|event| Some(event.head.as_ref()?.request_id)).collect();
+        let heads = (!heads.is_empty()).then(|| uuid_list(heads));
+        self.file.write(async |writer| remove(writer, &ids, heads.as_deref()).await).await?;
         self.aside().retain(|id| !events.iter().any(|event| event.id == *id));
         Ok(())
     }
@@ -177,28 +250,65 @@ async fn oldest(
     aside: &str,
 ) -> Result<Vec<Spooled>, sqlx::Error> {
     let limit = i64::try_from(events).unwrap_or(i64::MAX);
-    let sizes: Vec<(i64, i64)> = sqlx::query_as(SIZES).bind(aside).bind(limit).fetch_all(&mut *reader).await?;
-    let mut sum = 0;
-    let fits = |(_, size): &&(i64, i64)| {
-        sum += size.unsigned_abs();
+    let sizes: Vec<Size> = sqlx::query_as(SIZES).bind(aside).bind(limit).fetch_all(&mut *reader).await?;
+    let (mut sum, mut request) = (0, None);
+    let fits = |(_, size, request_id, head): &&Size| {
+        // The head counts with the first event of its request.
+        let head = if request.replace(*request_id) == Some(*request_id) { 0 } else { *head };
+        sum += size.unsigned_abs() + head.unsigned_abs();
         sum <= bytes
     };
     let count = sizes.iter().take_while(fits).count().max(1);
-    let Some((last, _)) = sizes.get(count - 1) else { return Ok(Vec::new()) };
+    let Some((last, ..)) = sizes.get(count - 1) else { return Ok(Vec::new()) };
     let rows = sqlx::query(OLDEST).bind(last).bind(aside).fetch_all(&mut *reader).await?;
-    let mut jobs: HashMap<Uuid, Vec<NewJob>> = HashMap::new();
+    let heads = sqlx::query(HEADS_OF_OLDEST).bind(last).bind(aside).fetch_all(&mut *reader).await?;
+    let mut beside = Beside { heads: heads.iter().map(head).collect::<Result<_, _>>()?, jobs: HashMap::new() };
     for row in sqlx::query(JOBS_OF_OLDEST).bind(last).bind(aside).fetch_all(reader).await? {
-        jobs.entry(row.try_get("event_id")?).or_default().push(job(&row)?);
+        beside.jobs.entry(row.try_get("event_id")?).or_default().push(job(&row)?);
     }
-    rows.iter().map(|row| spooled(row, &mut jobs)).collect()
+    rows.iter().map(|row| spooled(row, &mut beside)).collect()
+}
+
+async fn take_resends(reader: &mut SqliteConnection, events: &mut [Spooled]) -> Result<(), sqlx::Error> {
+    let ids = id_list(&events.iter().map(Spooled::id).collect::<Vec<_>>());
+    let mut resends: HashMap<Uuid, Vec<SpooledResend>> = HashMap::new();
+    for row in sqlx::query(RESENDS_OF_OLDEST).bind(ids).fetch_all(reader).await? {
+        let resend = SpooledResend { id: row.try_get("id")?, arrival: kept_arrival(&row)? };
+        resends.entry(row.try_get("event_id")?).or_default().push(resend);
+    }
+    for event in events {
+        event.resends = resends.remove(&event.id).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The place of an event, its size without the head of its request, that request, and the size of the head.
+type Size = (i64, i64, Uuid, i64);
+
+/// What stands beside events: heads by their requests, jobs by their events.
+struct Beside {
+    heads: HashMap<Uuid, Arc<Head>>,
+    jobs: HashMap<Uuid, Vec<NewJob>>,
 }
 
 async fn one(reader: &mut SqliteConnection, id: EventId) -> Result<Option<Spooled>, sqlx::Error> {
     let row = sqlx::query("SELECT * FROM events WHERE id = ?").bind(id.0).fetch_optional(&mut *reader).await?;
     let of_event = "SELECT event_id, handler, priority, ordering_key FROM jobs WHERE event_id = ?";
-    let rows = sqlx::query(of_event).bind(id.0).fetch_all(reader).await?;
-    let mut jobs = HashMap::from([(id.0, rows.iter().map(job).collect::<Result<_, _>>()?)]);
-    row.map(|row| spooled(&row, &mut jobs)).transpose()
+    let rows = sqlx::query(of_event).bind(id.0).fetch_all(&mut *reader).await?;
+    let of_request = "SELECT request_id, url, headers FROM request_heads
+                      WHERE request_id = (SELECT request_id FROM events WHERE id = ?)";
+    let heads = sqlx::query(of_request).bind(id.0).fetch_all(reader).await?;
+    let mut beside = Beside {
+        heads: heads.iter().map(head).collect::<Result<_, _>>()?,
+        jobs: HashMap::from([(id.0, rows.iter().map(job).collect::<Result<_, _>>()?)]),
+    };
+    row.map(|row| spooled(&row, &mut beside)).transpose()
+}
+
+fn head(row: &SqliteRow) -> Result<(Uuid, Arc<Head>), sqlx::Error> {
+    let request_id = row.try_get("request_id")?;
+    let head = Head { request_id, url: row.try_get("url")?, headers: row.try_get("headers")? };
+    Ok((request_id, Arc::new(head)))
 }
 
 fn set_aside(row: &SqliteRow) -> Result<SetAside, sqlx::Error> {
@@ -211,8 +321,8 @@ fn set_aside(row: &SqliteRow) -> Result<SetAside, sqlx::Error> {
     })
 }
 
-fn spooled(row: &SqliteRow, jobs: &mut HashMap<Uuid, Vec<NewJob>>) -> Result<Spooled, sqlx::Error> {
-    let id = row.try_get("id")?;
+fn spooled(row: &SqliteRow, beside: &mut Beside) -> Result<Spooled, sqlx::Error> {
+    let (id, request_id) = (row.try_get("id")?, row.try_get("request_id")?);
     Ok(Spooled {
         id,
         source: row.try_get("source")?,
@@ -222,14 +332,16 @@ fn spooled(row: &SqliteRow, jobs: &mut HashMap<Uuid, Vec<NewJob>>) -> Result<Spo
         occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
         received_at: time(row.try_get("received_at")?)?,
         proof: row.try_get("proof")?,
-        request_id: row.try_get("request_id")?,
+        request_id,
         remote_address: row.try_get("remote_address")?,
         method: row.try_get("method")?,
         url: row.try_get("url")?,
         headers: row.try_get("headers")?,
+        head: beside.heads.get(&request_id).cloned(),
         object_id: row.try_get("object_id")?,
         body: row.try_get::<Vec<u8>, _>("body")?.into(),
-        jobs: jobs.remove(&id).unwrap_or_default(),
+        jobs: beside.jobs.remove(&id).unwrap_or_default(),
+        resends: Vec::new(),
     })
 }
 
@@ -243,11 +355,16 @@ fn job(row: &SqliteRow) -> Result<NewJob, sqlx::Error> {
     })
 }
 
-async fn remove(writer: &mut SqliteConnection, ids: &str) -> Result<(), sqlx::Error> {
+async fn remove(writer: &mut SqliteConnection, ids: &str, heads: Option<&str>) -> Result<(), sqlx::Error> {
     let jobs = "DELETE FROM jobs WHERE event_id IN (SELECT unhex(value) FROM json_each(?))";
     sqlx::query(jobs).bind(ids).execute(&mut *writer).await?;
+    let resends = "DELETE FROM resend_arrivals WHERE event_id IN (SELECT unhex(value) FROM json_each(?))";
+    sqlx::query(resends).bind(ids).execute(&mut *writer).await?;
     let events = "DELETE FROM events WHERE id IN (SELECT unhex(value) FROM json_each(?))";
-    sqlx::query(events).bind(ids).execute(writer).await?;
+    sqlx::query(events).bind(ids).execute(&mut *writer).await?;
+    if let Some(heads) = heads {
+        sqlx::query(REMOVE_HEADS).bind(heads).execute(writer).await?;
+    }
     Ok(())
 }
 

@@ -32,9 +32,11 @@ macro_rules! claim {
 
              SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, jobs.priority, events.source,
                     events.dedupe_key, events.event_type, events.account, events.object_id, events.occurred_at,
-                    events.received_at, events.url, events.headers, length(events.body) AS size_bytes,
+                    events.received_at, coalesce(head.url, events.url) AS url,
+                    coalesce(head.headers, events.headers) AS headers, length(events.body) AS size_bytes,
                     iif(length(events.body) <= $8, events.body, NULL) AS body
              FROM jobs CROSS JOIN events ON events.id = jobs.event_id
+             LEFT JOIN request_heads AS head ON head.request_id = events.request_id
              WHERE jobs.handler = $1 AND jobs.token = $3 AND jobs.claimed_at = $5
                AND jobs.event_id IN (SELECT unhex(value) FROM json_each($2))
              ORDER BY jobs.event_id"

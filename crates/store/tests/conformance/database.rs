@@ -1,5 +1,8 @@
 //! A database for each test, events to put into it, and the verbs in their usual form.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +22,11 @@ use time::OffsetDateTime;
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
+/// Only the owner may use the file, as the store demands of a file that is there already.
+pub(crate) fn make_private(file: &Path) {
+    fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+}
+
 /// A database for one test.
 pub(crate) struct Database {
     pub(crate) url: String,
@@ -37,6 +45,13 @@ impl Database {
 
     pub(crate) fn is_sqlite(&self) -> bool {
         self.url.starts_with("sqlite")
+    }
+
+    /// Makes its file as private as the store makes it.
+    pub(crate) fn make_private(&self) {
+        if let Some(file) = self.url.strip_prefix("sqlite:") {
+            make_private(Path::new(file));
+        }
     }
 
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
@@ -78,6 +93,11 @@ impl Database {
             sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
         }
     }
+
+    /// How often events came again.
+    pub(crate) async fn resends(&self) -> i64 {
+        self.number("SELECT cast(coalesce(sum(resends), 0) AS bigint) FROM dedupe_keys").await
+    }
 }
 
 /// Runs tests on both databases.
@@ -99,7 +119,10 @@ macro_rules! on_both {
     };
 }
 
-/// Stripe with a thing that each event is about.
+/// Stands between the events of one request.
+const BETWEEN: char = '\u{1e}';
+
+/// Stripe with a thing that each event is about, and with several events in a request.
 struct StripeWithObjects(Stripe);
 
 impl Provider for StripeWithObjects {
@@ -116,9 +139,14 @@ impl Provider for StripeWithObjects {
     }
 
     fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable> {
-        let mut readings = self.0.read(request)?;
-        let [object] = json::members(&request.body, ["object"])?;
-        readings[0].object_id = json::text(object);
+        let mut readings = Vec::new();
+        for body in request.body.split(|byte| *byte == BETWEEN as u8) {
+            let body = request.body.slice_ref(body);
+            let [object] = json::members(&body, ["object"])?;
+            let object_id = json::text(object);
+            let one = self.0.read(&Request { body, ..request.clone() })?;
+            readings.extend(one.into_iter().map(|reading| Reading { object_id: object_id.clone(), ..reading }));
+        }
         Ok(readings)
     }
 
@@ -132,10 +160,25 @@ impl Provider for StripeWithObjects {
 }
 
 pub(crate) fn event(source: &str, id: &str) -> Event {
-    event_with_body(
-        source,
-        &format!(r#"{{"id":"{id}","type":"invoice.paid","created":1759999996,"account":"acct_1","object":"in_1"}}"#),
-    )
+    event_with_body(source, &body(id))
+}
+
+fn body(id: &str) -> String {
+    format!(r#"{{"id":"{id}","type":"invoice.paid","created":1759999996,"account":"acct_1","object":"in_1"}}"#)
+}
+
+/// The events of one request, for the ledger.
+pub(crate) fn batch(ids: &[&str]) -> Vec<Routed> {
+    batch_with_padding(ids, 0)
+}
+
+/// The same with larger bodies.
+pub(crate) fn batch_with_padding(ids: &[&str], padding: usize) -> Vec<Routed> {
+    let bodies: Vec<_> = ids.iter().map(|id| body(id) + &" ".repeat(padding)).collect();
+    let received_at = OffsetDateTime::from_unix_timestamp(1_760_000_000).unwrap();
+    let events = events_at("stripe", &bodies.join(&BETWEEN.to_string()), received_at);
+    assert_eq!(events.len(), ids.len());
+    events.into_iter().map(|event| routed(event, &["ledger"])).collect()
 }
 
 pub(crate) fn event_with_body(source: &str, body: &str) -> Event {
@@ -143,6 +186,10 @@ pub(crate) fn event_with_body(source: &str, body: &str) -> Event {
 }
 
 pub(crate) fn event_at(source: &str, body: &str, received_at: OffsetDateTime) -> Event {
+    events_at(source, body, received_at).remove(0)
+}
+
+fn events_at(source: &str, body: &str, received_at: OffsetDateTime) -> Vec<Event> {
     let secret = Secret::new("whsec_store").unwrap();
     let mut request = sign("https://h.example/webhooks/x?a=%20b", &secret, received_at.unix_timestamp(), body.into());
     request.headers.append("x-odd", HeaderValue::from_bytes(b"\xff'\"\\").unwrap());
@@ -155,7 +202,7 @@ pub(crate) fn event_at(source: &str, body: &str, received_at: OffsetDateTime) ->
         remote_address: "2001:db8::7".parse().unwrap(),
         received_at,
     };
-    genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
+    genuine.genuine().expect("no handshake").read(&stripe, arrival).0
 }
 
 pub(crate) fn handler(name: &str) -> HandlerName {

@@ -11,16 +11,22 @@ use uuid::uuid;
 
 use crate::database::{Database, claim_one, job, job_of, ready, settle};
 
-/// Runs only the first migration, as the version did that had no other.
-async fn make_first_version(database: &Database) {
-    let (kind, is_sqlite) = if database.url.starts_with("sqlite") { ("sqlite", true) } else { ("postgres", false) };
+/// One migration without those that follow.
+pub(crate) async fn only(kind: &str, file: &str) -> Migrator {
     let folder = tempfile::tempdir().unwrap();
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(kind);
-    fs::copy(all.join("0001_record.sql"), folder.path().join("0001_record.sql")).unwrap();
-    let migrator = Migrator::new(folder.path()).await.unwrap();
-    if is_sqlite {
+    fs::copy(all.join(file), folder.path().join(file)).unwrap();
+    Migrator::new(folder.path()).await.unwrap()
+}
+
+/// Runs only the first migration, as the version did that had no other.
+async fn make_first_version(database: &Database) {
+    let kind = if database.is_sqlite() { "sqlite" } else { "postgres" };
+    let migrator = only(kind, "0001_record.sql").await;
+    if database.is_sqlite() {
         let url = format!("{}?mode=rwc", database.url);
         migrator.run(&mut SqliteConnection::connect(&url).await.unwrap()).await.unwrap();
+        database.make_private();
     } else {
         migrator.run(&mut PgConnection::connect(&database.url).await.unwrap()).await.unwrap();
     }
@@ -32,16 +38,16 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
         .execute(
             "INSERT INTO events VALUES (unhex('01890000000070008000000000000001'), 'stripe', 'evt_1', 'invoice.paid',
                  NULL, NULL, 1, 'signature', unhex('01890000000070008000000000000002'), '::1', 'POST', 'https://h.example/',
-                 x'', x'7b7d');
+                 x'613a20310a', x'7b7d');
              INSERT INTO jobs VALUES (unhex('01890000000070008000000000000001'), 'ledger', 'pending', 0, 1);",
             "INSERT INTO events VALUES ('01890000-0000-7000-8000-000000000001', 'stripe', 'evt_1', 'invoice.paid',
                  NULL, NULL, now(), 'signature', '01890000-0000-7000-8000-000000000002', '::1', 'POST',
-                 'https://h.example/', '', '{}');
+                 'https://h.example/', 'a: 1\n', '{}');
              INSERT INTO jobs VALUES ('01890000-0000-7000-8000-000000000001', 'ledger', 'pending', 0, 'epoch');",
         )
         .await;
     let error = database.try_open(Migrate::Never).await.err().expect("it lacks migrations");
-    assert!(matches!(error, OpenError::NotMigrated { missing: 8, .. }), "{error}");
+    assert!(matches!(error, OpenError::NotMigrated { missing: 10, .. }), "{error}");
 
     let store = database.open().await;
     let id = job_of(EventId(uuid!("01890000-0000-7000-8000-000000000001")), "ledger");
@@ -49,6 +55,11 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
     let claimed = claim_one(&store, &id).await;
     assert_eq!((claimed.attempt, claimed.interruptions, claimed.event.object_id.as_deref()), (1, 0, None));
     assert_eq!((claimed.event.body.as_deref(), claimed.event.size_bytes), (Some(&b"{}"[..]), 2));
+    let stored = store.event(id.event).await.unwrap().expect("it is there");
+    for (url, headers) in [(stored.url, stored.headers), (claimed.event.url.clone(), claimed.event.headers.clone())] {
+        assert_eq!(url, "https://h.example/");
+        assert_eq!(headers.iter().collect::<Vec<_>>(), [("a", &b"1"[..])]);
+    }
     settle(&store, &claimed, Outcome::Succeeded).await;
     let done = job(&store, &id).await;
     assert_eq!((done.state.as_str(), done.priority.as_str()), ("succeeded", "normal"));
@@ -65,6 +76,41 @@ async fn postgres_compresses_bodies_with_lz4_if_it_can() {
     assert_eq!(database.number(does).await, database.number(can).await);
 }
 
+/// Earlier versions had a row for each resend.
+async fn resends_of_the_first_version_become_counts(database: Database) {
+    make_first_version(&database).await;
+    database
+        .execute(
+            "WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < 23)
+             INSERT INTO resends SELECT 'stripe', 'evt_1', n, unhex(printf('%032x', n)), '::1' FROM numbers
+             UNION ALL SELECT 'stripe', 'evt_2', 7, unhex(printf('%032x', 7)), '::2';
+             INSERT INTO dedupe_keys (source, dedupe_key, event_id)
+                 VALUES ('stripe', 'evt_1', unhex('01890000000070008000000000000001'));
+             INSERT INTO events VALUES (unhex('01890000000070008000000000000001'), 'stripe', 'evt_1', 'invoice.paid',
+                 NULL, NULL, 1, 'signature', unhex('01890000000070008000000000000002'), '::1', 'POST', 'https://h.example/',
+                 x'', x'7b7d');",
+            "INSERT INTO resends SELECT 'stripe', 'evt_1', 'epoch'::timestamptz + n * interval '1 microsecond',
+                 lpad(to_hex(n), 32, '0')::uuid, '::1' FROM generate_series(1, 23) AS n
+             UNION ALL SELECT 'stripe', 'evt_2', 'epoch', lpad(to_hex(7), 32, '0')::uuid, '::2';
+             INSERT INTO dedupe_keys (source, dedupe_key, event_id)
+                 VALUES ('stripe', 'evt_1', '01890000-0000-7000-8000-000000000001');
+             INSERT INTO events VALUES ('01890000-0000-7000-8000-000000000001', 'stripe', 'evt_1', 'invoice.paid',
+                 NULL, NULL, now(), 'signature', '01890000-0000-7000-8000-000000000002', '::1', 'POST',
+                 'https://h.example/', '', '{}');",
+        )
+        .await;
+    let store = database.open().await;
+    assert_eq!(database.number("SELECT count(*) FROM resends").await, 0);
+    let event = store.event(EventId(uuid!("01890000-0000-7000-8000-000000000001"))).await.unwrap().unwrap();
+    assert_eq!(event.summary.resends, 23);
+    let kept: Vec<_> = event.came_again.iter().map(|again| (again.number, again.request_id.as_u128())).collect();
+    assert_eq!(kept, [1, 2, 3, 4, 5, 19, 20, 21, 22, 23].map(|number| (number, number as u128)));
+    let times: Vec<_> = event.came_again.iter().map(|again| again.received_at.microsecond()).collect();
+    assert_eq!(times, [1, 2, 3, 4, 5, 19, 20, 21, 22, 23]);
+    assert_eq!(event.came_again[0].remote_address, "::1");
+}
+
 on_both! {
+    resends_of_the_first_version_become_counts
     jobs_of_the_first_version_are_worked_on
 }

@@ -1,0 +1,7 @@
+-- URL and headers of a request that gave several events: they stand here once, and are empty in the rows of those events.
+-- The events of other requests have theirs beside them, because one row is cheaper than two.
+CREATE TABLE request_heads (
+    request_id BLOB NOT NULL PRIMARY KEY,
+    url        TEXT NOT NULL,
+    headers    BLOB NOT NULL
+) STRICT;
