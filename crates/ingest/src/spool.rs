@@ -4,6 +4,8 @@
 //! everything that comes later, at once, so that the order of arrival holds. Only the drainer leads back to the direct way,
 //! when nothing waits in the spool any more.
 
+pub(crate) mod drain;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;

@@ -16,13 +16,14 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tracing::Level;
 
+use crate::admit::check_host;
 use crate::answer::{self, HttpResponse, Rejection};
-use crate::body::{self, BodyDeadlines, MemoryShare};
-use crate::connection::Activity;
+use crate::body::{self, BodyDeadlines};
 use crate::health::{Ready, may_see_details};
-use crate::limit::check_host;
+use crate::http::connection::Activity;
+use crate::http::path::{Target, shown, target};
 use crate::log_limit::{Due, LogLimit};
-use crate::path::{Target, shown, target};
+use crate::memory::MemoryShare;
 use crate::route::route;
 use crate::trace::trace_id;
 use crate::{Config, Ingest, Source, Table, UnsignedType, address};

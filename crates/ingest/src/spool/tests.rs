@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::drain::{Drainer, Patience};
-use crate::record::BatchLimits;
-use crate::record::tests::event;
+use crate::commit::BatchLimits;
+use crate::commit::tests::event;
+use crate::spool::drain::{Drainer, Patience};
 
 const AFTER: Duration = Duration::from_millis(50);
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_stripe::{Stripe, sign};
-use hookfast_webhook::{Arrival, EventId, HandlerName, Priority, RequestId, Secret, Secrets, SourceName, verify};
+use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -162,40 +162,6 @@ async fn a_request_that_is_larger_than_a_batch_holds_up_no_other() {
     let mut batches = rig.store.batches();
     batches.sort();
     assert_eq!(batches, [vec!["evt_1"], vec!["evt_2"], vec![&large]]);
-}
-
-#[test]
-fn everything_that_is_kept_for_a_request_counts() {
-    let one = event("evt_1");
-    let weight = weigh(&one).expect("one event is not too many");
-    let request = &one[0].event.delivery().request;
-    let texts = request.url.len() + request.headers["stripe-signature"].len() + request.body.len();
-    assert!(weight > (EVENT_BYTES + texts) as u64);
-
-    let head = head_bytes(request);
-    let many = vec![one[0].clone(); 100];
-    assert_eq!(weigh(&many).expect("nor are a hundred"), head + 100 * (weight - head), "the head is kept once");
-    let wanted = Routed { jobs: vec![job(Some("key")), job(None)], ..one[0].clone() };
-    assert_eq!(weigh(&[wanted]).expect("it is one event"), weight + 2 * JOB_BYTES as u64 + 3);
-}
-
-fn job(ordering_key: Option<&str>) -> NewJob {
-    let handler = HandlerName::new("ledger").expect("a name");
-    NewJob { handler, priority: Priority::Normal, ordering_key: ordering_key.map(str::to_owned) }
-}
-
-#[test]
-fn a_request_may_weigh_ten_times_its_size() {
-    let large = event(&"x".repeat(200_000)).remove(0);
-    let many = |routed: &Routed, count: usize| weigh(&vec![routed.clone(); count]);
-    assert!(many(&large, 9).is_ok());
-    assert!(matches!(many(&large, 10), Err(Rejection::TooManyEvents)), "there is something beside the bodies");
-    // Where all of it is little, the proportion does not matter, and the handlers are not the sender's choice.
-    let small = Routed { jobs: vec![job(None); 100], ..event("evt_1").remove(0) };
-    let each = usize::try_from(event_bytes(&small.event)).expect("a small number") + JOB_BYTES;
-    let taken = usize::try_from(ALWAYS_TAKEN_BYTES).expect("a small number") / each;
-    assert!(many(&small, taken - 1).is_ok());
-    assert!(matches!(many(&small, taken + 1), Err(Rejection::TooManyEvents)));
 }
 
 #[tokio::test]

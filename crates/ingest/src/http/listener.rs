@@ -19,15 +19,15 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admit::Limits;
 use crate::background::Background;
-use crate::body::BodyMemory;
-use crate::caps::ConnectionCaps;
-use crate::connection::{Activity, ImpatientStream, Patience};
+use crate::commit::{BatchLimits, Committing, Recorder};
 use crate::dispatch::Dispatcher;
-use crate::drain::{self, Drainer};
 use crate::health::{Details, Readiness};
-use crate::limit::Limits;
-use crate::record::{BatchLimits, Committing, Recorder};
+use crate::http::caps::ConnectionCaps;
+use crate::http::connection::{Activity, ImpatientStream, Patience};
+use crate::memory::BodyMemory;
+use crate::spool::drain::{self, Drainer};
 use crate::spool::{SpoolWay, Spooling};
 use crate::{Config, Source, address};
 

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hookfast_store::{NewJob, Record, Recorded, Routed, StoreError};
-use hookfast_webhook::{Event, Request};
+use hookfast_store::{Record, Recorded, Routed, StoreError};
 use metrics::{Histogram, histogram};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
@@ -22,9 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Rejection;
 use crate::background::Background;
-use crate::body::MemoryShare;
 use crate::dispatch::Dispatcher;
+use crate::memory::MemoryShare;
 use crate::spool::Spooling;
+use crate::weight::weigh;
 
 /// How much shares one commit. Bytes are those of everything that is kept for a request.
 #[derive(Debug, Clone, Copy)]
@@ -45,16 +45,6 @@ const WORTH_A_COMMIT: usize = 4;
 
 /// How long a batch waits for the commit that is under way, should that hang.
 const PATIENCE: Duration = Duration::from_millis(10);
-
-/// What an event and a job take beside their texts, in memory and in the store.
-const EVENT_BYTES: usize = 704;
-const JOB_BYTES: usize = 128;
-
-/// What is kept for a request may be this many times as large as the request. Records of a real size stay far below that.
-const TIMES_THE_REQUEST: u64 = 10;
-
-/// A request may weigh this much, however small it is.
-const ALWAYS_TAKEN_BYTES: u64 = 1024 * 1024;
 
 /// The way into the next commit.
 #[derive(Debug, Clone)]
@@ -316,37 +306,6 @@ impl Committer {
             let _ = waiting.reply.send(Err(NotRecorded));
         }
     }
-}
-
-/// What the events of one request weigh: everything that is kept for them. An error if that is out of proportion to the
-/// request. There each event counts with one job: how many handlers want it is the operator's choice and not the sender's.
-fn weigh(events: &[Routed]) -> Result<u64, Rejection> {
-    let Some(first) = events.first() else { return Ok(0) };
-    let request = &first.event.delivery().request;
-    let head = head_bytes(request);
-    let kept = head + events.iter().map(|routed| event_bytes(&routed.event)).sum::<u64>();
-    let size = head + request.body.len() as u64;
-    let with_one_job = kept + (events.len() * JOB_BYTES) as u64;
-    if with_one_job > ALWAYS_TAKEN_BYTES.max(size.saturating_mul(TIMES_THE_REQUEST)) {
-        return Err(Rejection::TooManyEvents);
-    }
-    Ok(kept + events.iter().map(|routed| job_bytes(&routed.jobs)).sum::<u64>())
-}
-
-fn head_bytes(request: &Request) -> u64 {
-    let headers = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
-    (request.url.len() + headers.sum::<usize>()) as u64
-}
-
-fn event_bytes(event: &Event) -> u64 {
-    let labels = [event.account(), event.object_id()].into_iter().flatten().map(|label| label.as_str().len());
-    let texts = event.dedupe_key().as_str().len() + event.event_type().as_str().len() + labels.sum::<usize>();
-    (EVENT_BYTES + event.body().len() + texts) as u64
-}
-
-fn job_bytes(jobs: &[NewJob]) -> u64 {
-    let jobs = jobs.iter().map(|job| JOB_BYTES + job.ordering_key.as_ref().map_or(0, String::len));
-    jobs.sum::<usize>() as u64
 }
 
 /// What is committed together: the events of several requests, and who waits for how many of them.

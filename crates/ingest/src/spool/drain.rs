@@ -14,9 +14,9 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::commit::BatchLimits;
 use crate::dispatch::Dispatcher;
 use crate::faults::{self, Protection};
-use crate::record::BatchLimits;
 use crate::spool::Spooling;
 
 /// Back-off while the store is unreachable: first and longest wait.

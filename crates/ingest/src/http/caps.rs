@@ -10,7 +10,7 @@ use metrics::{Counter, Gauge, counter, gauge};
 use tokio::time::Instant;
 
 use crate::address::limited_as;
-use crate::connection::{Activity, Worth};
+use crate::http::connection::{Activity, Worth};
 use crate::{AddressRange, Config};
 
 /// How many silent connections are looked for at once, because looking at all connections costs.
