@@ -48,6 +48,7 @@ mod keeping;
 mod known;
 mod log_lines;
 mod logging;
+mod metrics;
 mod migrate;
 mod printable;
 mod providers;

@@ -1,0 +1,168 @@
+//! The workers of this process: which handlers they run, and their start, pause and end.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookfast_processor::{Staff, Surroundings};
+use hookfast_queue::Queue;
+use hookfast_store::{Store, StoreError};
+use hookfast_webhook::HandlerName;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Role, say_if_slow};
+use crate::Config;
+use crate::apart::OwnProcess;
+use crate::config::ConfiguredHandler;
+use crate::unclaimed::{self, Configured};
+
+/// How long to wait before workers that could not start try again.
+const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Beside its own time-out, the end of the workers may take this long.
+const WORKERS_END_WITHIN: Duration = Duration::from_secs(6);
+
+/// The workers of this process. They start when there is a store to work on.
+pub(super) struct Workers {
+    /// The handlers that they run; none if this process only receives.
+    staff: Option<Vec<Staff>>,
+    pub(super) config: hookfast_processor::Config,
+    pub(super) queue: Arc<dyn Queue>,
+    apart: Arc<OwnProcess>,
+    pub(super) configured: Arc<Configured>,
+    stage: Stage,
+}
+
+/// How far the workers are.
+enum Stage {
+    NotYet,
+    /// They may wait for a lock on their handlers' tables, which holds up nothing else.
+    Starting(JoinHandle<Result<hookfast_processor::Running, StoreError>>),
+    Running(hookfast_processor::Running),
+}
+
+impl Workers {
+    pub(super) fn of(config: &Config, role: &Role, file: Option<&Path>, queue: &Arc<dyn Queue>) -> Self {
+        let longest_run = config.handlers.iter().map(|handler| handler.config.deadline).max().unwrap_or_default();
+        Self {
+            staff: role.works().then(|| staff(config, role)),
+            config: config.work.clone(),
+            queue: Arc::clone(queue),
+            apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
+            configured: Configured::of(config),
+            stage: Stage::NotYet,
+        }
+    }
+
+    pub(super) fn are_to_start(&self) -> bool {
+        self.staff.is_some() && matches!(self.stage, Stage::NotYet)
+    }
+
+    /// Their claims, sweeps and outcomes go beside the commits: on SQLite these take turns, and a turn that waits for the
+    /// requests to leave time holds up recording.
+    pub(super) fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
+        if let Some(staff) = &self.staff {
+            commits.spawn(unclaimed::warn(Arc::clone(&store), Arc::clone(&self.configured)));
+            let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
+            let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
+            let start = start_workers(surroundings, staff.clone(), self.config.clone());
+            self.stage = Stage::Starting(commits.spawn(start));
+        }
+    }
+
+    /// Waits for the end of their start, if they are starting.
+    pub(super) async fn started(&mut self) -> Result<(), StoreError> {
+        let Stage::Starting(starting) = &mut self.stage else { return std::future::pending().await };
+        let running = starting.await.expect("nothing in it panics or ends it")?;
+        // A reload may have paused some meanwhile.
+        running.pause(&self.paused());
+        self.stage = Stage::Running(running);
+        Ok(())
+    }
+
+    fn paused(&self) -> HashSet<HandlerName> {
+        let staff = self.staff.iter().flatten();
+        staff.filter(|staff| staff.is_paused).map(|staff| staff.name.clone()).collect()
+    }
+
+    /// Pauses the handlers that the configuration pauses or does not have any more, and lets the others go on.
+    pub(super) fn pause(&mut self, config: &Config) {
+        for staff in self.staff.iter_mut().flatten() {
+            let configured = config.handlers.iter().find(|handler| is_named(handler, staff.name.as_str()));
+            staff.is_paused = configured.is_none_or(|handler| handler.is_paused);
+        }
+        if let Stage::Running(running) = &self.stage {
+            running.pause(&self.paused());
+        }
+    }
+
+    pub(super) fn must_end(&self) -> CancellationToken {
+        match &self.stage {
+            Stage::Running(running) => running.must_end.clone(),
+            _ => CancellationToken::new(),
+        }
+    }
+
+    pub(super) async fn shut_down(self) {
+        let running = match self.stage {
+            Stage::NotYet => return,
+            Stage::Starting(starting) => {
+                starting.abort();
+                match starting.await {
+                    Ok(Ok(running)) => running,
+                    _ => return,
+                }
+            }
+            Stage::Running(running) => running,
+        };
+        let within = self.config.shutdown_timeout + WORKERS_END_WITHIN;
+        if timeout(within, running.shut_down()).await.is_err() {
+            tracing::warn!("the workers did not end in time; their jobs are run again later");
+        }
+    }
+}
+
+/// Starts workers, as soon as the store can be used.
+async fn start_workers(
+    surroundings: Surroundings,
+    staff: Vec<Staff>,
+    config: hookfast_processor::Config,
+) -> Result<hookfast_processor::Running, StoreError> {
+    loop {
+        let start = hookfast_processor::start(surroundings.clone(), staff.clone(), config.clone());
+        let what =
+            "the tables of the handlers: the workers start when these are there, and events are received meanwhile";
+        match say_if_slow(what, start).await {
+            Err(error @ StoreError::Unavailable(_)) => {
+                tracing::error!(%error, "the workers cannot start; it is tried again");
+                sleep(START_AGAIN_AFTER).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+/// Whom this process works for.
+pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Staff> {
+    let is_wanted = |handler: &&ConfiguredHandler| match role {
+        Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
+        _ => true,
+    };
+    let wanted = config.handlers.iter().filter(is_wanted);
+    wanted
+        .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Staff {
+            name: subscription.handler.clone(),
+            handler: Arc::clone(handler),
+            config: config.clone(),
+            is_paused: *is_paused,
+        })
+        .collect()
+}
+
+pub(super) fn is_named(handler: &ConfiguredHandler, name: &str) -> bool {
+    handler.subscription.handler.as_str() == name
+}
