@@ -79,6 +79,23 @@ fn a_good_configuration_is_called_so() {
 }
 
 #[test]
+fn every_value_is_shown_with_where_it_comes_from_and_no_secret() {
+    let setup = setup(Database::Sqlite).variable("HOOKFAST_WORK__THREADS", "3");
+    let ended = setup.command(&["config", "show"]);
+    assert_eq!(ended.code, 0, "{}", ended.errors);
+    let line = |key: &str| ended.output.lines().find(|line| line.starts_with(&format!("{key} = "))).unwrap_or_default();
+    assert!(line("work.threads").ends_with("# the variable HOOKFAST_WORK__THREADS"), "{}", ended.output);
+    assert!(line("work.lease").starts_with("work.lease = \"30s\"") && line("work.lease").ends_with("# default"));
+    assert!(line("sources.stripe.secrets").contains("[\"(redacted)\"]"), "{}", ended.output);
+    assert!(line("sources.stripe.provider").contains("# hookfast.toml:"), "{}", ended.output);
+    let json = setup.command(&["config", "show", "--json"]);
+    let threads =
+        serde_json::json!({"key": "work.threads", "value": 3, "origin": "the variable HOOKFAST_WORK__THREADS"});
+    let is_threads = |line: &str| serde_json::from_str::<Value>(line).unwrap() == threads;
+    assert!(json.output.lines().any(is_threads), "{}", json.output);
+}
+
+#[test]
 fn problems_of_a_configuration_are_also_said_to_machines() {
     let setup = setup(Database::Sqlite).variable("HOOKFAST_INGEST__LISTEN", "nowhere");
     let ended = setup.command(&["config", "check", "--json"]);

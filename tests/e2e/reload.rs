@@ -88,7 +88,7 @@ fn a_bad_configuration_is_refused_as_a_whole() {
 fn what_needs_a_restart_is_said() {
     let gateway = start();
     change_config(&gateway, "[ingest]\n", "[ingest]\nqueue_requests = 7\n");
-    reload(&gateway, "take effect at the next start");
+    reload(&gateway, "take effect at the next start: ingest.queue_requests");
     assert_eq!(status(&gateway, SECRET, 1), 200);
 }
 

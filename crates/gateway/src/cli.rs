@@ -128,6 +128,12 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show every value in effect and where it comes from: a default, a line of the file, or a variable
+    Show {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

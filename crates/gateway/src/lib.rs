@@ -113,6 +113,10 @@ fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
             Ok(())
         }
         Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), handlers, json),
+        Command::Config(ConfigCommand::Show { json }) => {
+            config::show(&operator()?.settings, json);
+            Ok(())
+        }
         Command::Spool { json } => in_runtime(spool::show(operator()?, json)),
         Command::Events(EventsCommand::List { limit, unhandled, json }) => {
             in_runtime(events::list(operator()?, limit, unhandled, json))

@@ -1,5 +1,6 @@
 //! What can be set, with its defaults. `deploy/hookfast.toml` documents every key; a test compares the two.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use crate::AddressRange;
 /// The settings of the listener and of what all sources share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
+    /// Where providers post.
+    pub listen: SocketAddr,
     /// The scheme and host under which providers reach us. Providers that sign the URL sign this one.
     pub public_url: Option<String>,
     /// Whether trusted proxies say what scheme and host the sender used.
@@ -54,6 +57,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
             public_url: None,
             forwarded_url: false,
             answer_deadline: Duration::from_millis(450),

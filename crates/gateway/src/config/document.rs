@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::Problem;
+use super::{Problem, Settings};
 use crate::providers::{Kind, Providers};
 
 /// Variables that are flags of the command line.
@@ -97,6 +97,14 @@ impl Document {
         }
     }
 
+    /// Every key and its value, before any section is taken.
+    pub(super) fn settings(&self) -> Settings {
+        Settings::of(&self.root, |key| match self.origin(key) {
+            origin if self.for_development && origin.starts_with(&self.name) => "default".into(),
+            origin => origin,
+        })
+    }
+
     /// The names of the sections within a section.
     pub(super) fn names_in(&self, key: &str) -> Vec<String> {
         self.root.get(key).and_then(Value::as_table).map(|table| table.keys().cloned().collect()).unwrap_or_default()
@@ -122,7 +130,7 @@ impl Document {
     /// What nobody took is unknown.
     pub(super) fn finish(&mut self) {
         for key in std::mem::take(&mut self.root).keys() {
-            self.problem(key, format!("there is no such section; there is: {}", super::sections::SECTIONS.join(", ")));
+            self.problem(key, format!("there is no such section; there is: {}", super::SECTIONS.join(", ")));
         }
     }
 

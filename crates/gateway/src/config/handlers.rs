@@ -13,7 +13,7 @@ use toml::Value;
 
 use super::document::Document;
 use super::parse;
-use super::sections::Section;
+use super::section::Section;
 
 /// A handler that gets jobs.
 #[derive(Clone)]

@@ -2,22 +2,29 @@
 //!
 //! `deploy/hookfast.toml` documents every key and holds every default; tests compare it with the code.
 
+mod admin;
+mod catalog;
 mod document;
 mod handlers;
+mod ingest;
 pub(crate) mod parse;
-mod sections;
+mod queue;
+mod section;
+mod settings;
+mod sources;
+mod spool;
+mod store;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_admin::HostName;
 use hookfast_ingest::SourceLimits;
 use hookfast_processor::Handlers;
 use hookfast_store::SpoolConfig;
@@ -28,25 +35,27 @@ use crate::exit::Exit;
 use crate::providers::Providers;
 use document::Document;
 pub use handlers::ConfiguredHandler;
+use section::Section;
+pub(crate) use settings::{Settings, Shown};
+
+const SECTIONS: [&str; 8] = ["ingest", "admin", "store", "queue", "work", "catalog", "sources", "handlers"];
 
 const DEFAULT_FILE: &str = "hookfast.toml";
 
 /// Everything that can be set, checked.
 pub struct Config {
-    /// Where providers post.
-    pub ingest_listen: SocketAddr,
-    /// How they are received.
+    /// Where and how webhooks are received.
     pub ingest: hookfast_ingest::Config,
     /// Where operators look.
-    pub admin_listen: SocketAddr,
-    /// Names by which they reach it, beside those of this machine.
-    pub admin_hosts: Vec<HostName>,
+    pub admin: hookfast_admin::Config,
     /// Where events are kept.
     pub store: hookfast_store::Config,
     /// Where events wait while Postgres is away.
     pub spool: Option<SpoolSettings>,
     /// The endpoints.
     pub sources: BTreeMap<SourceName, SourceConfig>,
+    /// Every key with its value, as it was written, and where it stands.
+    pub(crate) settings: Settings,
     /// There is no file, so secrets may be missing.
     pub(crate) for_development: bool,
     /// Which providers there are.
@@ -61,14 +70,10 @@ pub struct Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            ingest_listen, ingest, admin_listen, admin_hosts, store, spool, queue, work, sources, handlers, ..
-        } = self;
+        let Self { ingest, admin, store, spool, queue, work, sources, handlers, .. } = self;
         f.debug_struct("Config")
-            .field("ingest_listen", ingest_listen)
             .field("ingest", ingest)
-            .field("admin_listen", admin_listen)
-            .field("admin_hosts", admin_hosts)
+            .field("admin", admin)
             .field("store", store)
             .field("spool", spool)
             .field("queue", queue)
@@ -89,6 +94,8 @@ pub(crate) struct OperatorConfig {
     pub(crate) sources: Vec<String>,
     /// The handlers that get jobs.
     pub(crate) handlers: hookfast_admin::operate::Handlers,
+    /// Every key with its value, as it was written, and where it stands.
+    pub(crate) settings: Settings,
 }
 
 /// Where events wait while Postgres is away, and when that is.
@@ -174,18 +181,54 @@ pub(crate) fn providers(file: Option<&Path>) -> Result<Providers, Vec<Problem>> 
         return Ok(Providers::embedded());
     };
     let mut document = Document::read(file, std::iter::empty())?;
-    let providers = sections::read_catalog(&mut document);
+    let providers = catalog::read(&mut document);
     if document.problems.is_empty() { Ok(providers) } else { Err(document.problems) }
 }
 
 fn read(mut document: Document, handlers: &Handlers) -> Result<Config, Vec<Problem>> {
-    let config = sections::read(&mut document, handlers);
+    let config = read_sections(&mut document, handlers);
     finish(document, config)
 }
 
 fn read_for_operators(mut document: Document, handlers: &Handlers) -> Result<OperatorConfig, Vec<Problem>> {
-    let config = sections::read_for_operators(&mut document, handlers);
+    let config = read_sections_for_operators(&mut document, handlers);
     finish(document, config)
+}
+
+fn read_sections(document: &mut Document, own_handlers: &Handlers) -> Option<Config> {
+    let settings = document.settings();
+    let ingest = ingest::read(Section::top(document, "ingest"));
+    let admin = admin::read(Section::top(document, "admin"));
+    let store = store::read(Section::top(document, "store"));
+    let queue = queue::read(Section::top(document, "queue"));
+    let work = work::read(Section::top(document, "work"));
+    // Also those that turn out to be wrong: a handler of such a source is not wrong as well.
+    let source_names = document.names_in("sources");
+    let providers = catalog::read(document);
+    let sources = sources::read(document, &providers);
+    let handlers = handlers::read(document, &source_names, own_handlers);
+    let for_development = document.for_development;
+    let ((store, spool), mut queue) = (store?, queue?);
+    // While a job is ours, its hint is renewed with the lease. Later another worker should have it.
+    queue.ack_wait = work.lease;
+    Some(Config { ingest, admin, store, spool, queue, work, sources, settings, for_development, providers, handlers })
+}
+
+/// The same for what is asked of the store alone, which needs neither secrets nor the handlers' code. All else must be right.
+fn read_sections_for_operators(document: &mut Document, own_handlers: &Handlers) -> Option<OperatorConfig> {
+    document.for_operators = true;
+    let settings = document.settings();
+    ingest::read(Section::top(document, "ingest"));
+    admin::read(Section::top(document, "admin"));
+    let store = store::read(Section::top(document, "store"));
+    queue::read(Section::top(document, "queue"));
+    work::read(Section::top(document, "work"));
+    let sources = document.names_in("sources");
+    let providers = catalog::read(document);
+    sources::read(document, &providers);
+    let handlers = handlers::read_for_operators(document, &sources, own_handlers);
+    let (store, spool) = store?;
+    Some(OperatorConfig { store, spool, sources, handlers, settings })
 }
 
 fn finish<T>(mut document: Document, config: Option<T>) -> Result<T, Vec<Problem>> {
@@ -212,4 +255,16 @@ pub(crate) fn check(file: Option<&Path>, handlers: &Handlers, as_json: bool) -> 
         outln!("The configuration is fine. Sources: {}. Handlers: {}.", config.sources.len(), config.handlers.len());
     }
     Ok(())
+}
+
+/// `hookfast config show`: what it prints is TOML again, apart from the secrets.
+pub(crate) fn show(settings: &Settings, as_json: bool) {
+    for Shown { key, value, origin } in settings.shown() {
+        if as_json {
+            outln!("{}", json!({"key": key, "value": value, "origin": origin}));
+        } else {
+            let line = format!("{key} = {value}");
+            outln!("{line:60}  # {origin}");
+        }
+    }
 }

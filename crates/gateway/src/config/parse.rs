@@ -35,6 +35,11 @@ pub(super) fn count(value: &Value) -> Parsed<usize> {
     number.filter(|number| *number > 0).ok_or_else(|| "write a number from 1 on".into())
 }
 
+/// The same for numbers that the other side keeps in 32 bits.
+pub(super) fn small_count(value: &Value) -> Parsed<u32> {
+    u32::try_from(count(value)?).map_err(|_| "this is too large".into())
+}
+
 pub(super) fn address(value: &Value) -> Parsed<SocketAddr> {
     text(value).map_err(|_| "write an address and a port, such as \"127.0.0.1:8080\"".into())
 }

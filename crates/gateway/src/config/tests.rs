@@ -222,9 +222,9 @@ fn variables_override_the_file_and_are_written_as_in_the_file() {
         ("OTHER", "left alone"),
     ];
     let config = load_with(&file, &variables).expect("all are right");
-    assert_eq!(config.ingest_listen.to_string(), "127.0.0.1:9999");
+    assert_eq!(config.ingest.listen.to_string(), "127.0.0.1:9999");
     assert_eq!((config.ingest.queue_requests, config.ingest.conceal_sources), (7, true));
-    assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9998");
+    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9998");
     assert_eq!(config.sources.values().next().map(|source| source.secrets.iter().count()), Some(2));
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::config;
+use crate::config::{self, Settings};
 use crate::development::{Development, Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::keeping::Keeping;
@@ -30,7 +30,7 @@ use crate::metrics::{install_metrics, keep_metrics_small};
 use crate::unclaimed::Report;
 use crate::{Config, Problem, in_runtime};
 use greeting::Greeting;
-use reload::{Fixed, table};
+use reload::table;
 use signals::Signals;
 pub(crate) use workers::staff;
 use workers::{Workers, is_named};
@@ -202,7 +202,7 @@ struct Begun {
     workers: Workers,
     ingest: Option<hookfast_ingest::Running>,
     upkeep: JoinHandle<()>,
-    fixed: Fixed,
+    at_start: Settings,
 }
 
 impl Gateway {
@@ -215,11 +215,11 @@ impl Gateway {
             true => supply_secrets(&mut config, Missing::MakeUp).map_err(Exit::Failed)?,
             false => None,
         };
-        let admin_listener = bind(config.admin_listen, "admin").await?;
+        let admin_listener = bind(config.admin.listen, "admin").await?;
         let admin =
-            hookfast_admin::start(admin_listener, metrics.clone(), &config.admin_hosts).map_err(Exit::failed)?;
+            hookfast_admin::start(admin_listener, metrics.clone(), &config.admin.hosts).map_err(Exit::failed)?;
         let queue = say_if_slow("the queue", self.open_queue(&config)).await?;
-        let fixed = Fixed::of(&config);
+        let at_start = config.settings.clone();
         let mut greeting = Greeting::of(&config, role, admin.address);
         let workers = Workers::of(&config, role, self.prepared.file.as_deref(), &queue);
         if self.keeping.store().is_none() {
@@ -234,12 +234,12 @@ impl Gateway {
         };
         greeting.print();
         let upkeep = tokio::spawn(keep_metrics_small(metrics));
-        Ok(Begun { admin, queue, workers, ingest, upkeep, fixed })
+        Ok(Begun { admin, queue, workers, ingest, upkeep, at_start })
     }
 
     async fn run(self, begun: Begun, signals: Signals) -> Result<(), Exit> {
-        let Begun { admin, queue, mut workers, ingest, upkeep, fixed } = begun;
-        let ended = self.wait(signals, ingest.as_ref(), &mut workers, &fixed).await;
+        let Begun { admin, queue, mut workers, ingest, upkeep, at_start } = begun;
+        let ended = self.wait(signals, ingest.as_ref(), &mut workers, &at_start).await;
         let patience = workers.config.shutdown_timeout;
         let orderly_end = async {
             let receiving = async {
@@ -275,7 +275,7 @@ impl Gateway {
         workers: &Workers,
         greeting: &mut Greeting,
     ) -> Result<hookfast_ingest::Running, Exit> {
-        let listener = bind(config.ingest_listen, "ingest").await?;
+        let listener = bind(config.ingest.listen, "ingest").await?;
         let address = listener.local_addr().map_err(Exit::failed)?;
         greeting.add_ingest(&config, development, address);
         let known_providers = config.providers.for_recognition();
@@ -308,7 +308,7 @@ impl Gateway {
         mut signals: Signals,
         ingest: Option<&hookfast_ingest::Running>,
         workers: &mut Workers,
-        fixed: &Fixed,
+        at_start: &Settings,
     ) -> Option<String> {
         let of_ingest = ingest.map(|ingest| (ingest.store_broken.clone(), ingest.must_end.clone()));
         let (store_broken, receiving_must_end) = of_ingest.unwrap_or_default();
@@ -317,7 +317,7 @@ impl Gateway {
             tokio::select! {
                 name = signals.next() => {
                     if name == "SIGHUP" {
-                        self.reload(ingest, workers, fixed).await;
+                        self.reload(ingest, workers, at_start).await;
                         continue;
                     }
                     tracing::info!(signal = name, "shutting down: finishing what was accepted");

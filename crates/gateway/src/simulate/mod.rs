@@ -90,7 +90,7 @@ fn no_source(config: &Config, arguments: &SimulateArguments) -> Exit {
 }
 
 fn gateway(config: &Config, arguments: &SimulateArguments) -> Result<Uri, Exit> {
-    let text = arguments.gateway.clone().unwrap_or_else(|| format!("http://{}", config.ingest_listen));
+    let text = arguments.gateway.clone().unwrap_or_else(|| format!("http://{}", config.ingest.listen));
     let uri: Option<Uri> = text.parse().ok();
     uri.filter(|uri| uri.scheme_str() == Some("http") && uri.port_u16().is_some()).ok_or_else(|| {
         usage("--gateway", "write a URL with its port and without a path, such as http://127.0.0.1:8080")

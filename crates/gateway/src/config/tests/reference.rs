@@ -4,7 +4,7 @@ use hookfast_ingest::SourceLimits;
 use hookfast_processor::HandlerConfig;
 use hookfast_webhook::{Interest, Pattern, Priority, RetryPolicy, SourceName};
 
-use super::super::sections::SECTIONS;
+use super::super::SECTIONS;
 use super::load_text;
 
 const REFERENCE: &str = include_str!("../../../../../deploy/hookfast.toml");
@@ -46,6 +46,7 @@ fn sections() -> Vec<(String, Vec<String>)> {
 fn as_it_stands_it_says_what_an_empty_file_says() {
     let config = load_text(REFERENCE).expect("the reference is right");
     assert_eq!(config.ingest, hookfast_ingest::Config::default());
+    assert_eq!(config.admin, hookfast_admin::Config::default());
     assert_eq!(config.work, hookfast_processor::Config::default());
     assert!(config.sources.is_empty() && config.handlers.is_empty());
     assert_eq!(format!("{config:?}"), format!("{:?}", load_text("").expect("nothing is right")));
