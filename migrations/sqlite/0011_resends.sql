@@ -1,5 +1,6 @@
 -- How often an event came again is a number beside its key, and of the arrivals only the first and the last five are kept: a
--- recorded request can be sent again without end. `resends` stays for an older program; what that adds is counted, too.
+-- recorded request can be sent again without end. The rows of `resends` stay where they are, because moving millions of them would
+-- keep everything waiting; they are counted along, and so is what an older program adds.
 ALTER TABLE dedupe_keys ADD COLUMN resends INTEGER NOT NULL DEFAULT 0;
 
 CREATE TABLE resend_arrivals (
@@ -14,18 +15,3 @@ CREATE TABLE resend_arrivals (
     remote_address TEXT    NOT NULL,
     PRIMARY KEY (source, dedupe_key, slot)
 ) STRICT, WITHOUT ROWID;
-
-WITH numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY source, dedupe_key ORDER BY received_at, request_id) AS number,
-              count(*) OVER (PARTITION BY source, dedupe_key) AS total
-    FROM resends
-)
-INSERT INTO resend_arrivals (source, dedupe_key, slot, number, received_at, request_id, remote_address)
-SELECT source, dedupe_key, iif(number <= 5, number, 6 + number % 5), number, received_at, request_id, remote_address
-FROM numbered WHERE number <= 5 OR number > total - 5;
-
-UPDATE dedupe_keys SET resends = counted.total
-FROM (SELECT source, dedupe_key, count(*) AS total FROM resends GROUP BY source, dedupe_key) AS counted
-WHERE dedupe_keys.source = counted.source AND dedupe_keys.dedupe_key = counted.dedupe_key;
-
-DELETE FROM resends;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
@@ -297,6 +297,19 @@ fn case_79_a_file_of_somebody_else_is_refused() {
             assert!(said.contains(remedy) && said.contains(name), "{said}");
         }
     }
+}
+
+/// An operator who is root asks beside a gateway with a user of its own, and leaves its files as they are.
+#[test]
+fn case_79_root_may_look_into_the_database_of_another_user() {
+    const NOBODY: u32 = 65_534;
+    let folder = tempfile::tempdir().unwrap();
+    drop(Development::start(folder.path()));
+    let path = folder.path().join("hookfast.db");
+    chown(&path, Some(NOBODY), None).unwrap();
+    let output = run(folder.path(), &["events", "list"], &[]);
+    assert!(output.status.success(), "{}", printed(&output));
+    assert_eq!(fs::metadata(&path).unwrap().uid(), NOBODY);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod sequence;
 mod steps;
 mod verbs;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
@@ -86,8 +88,11 @@ fn assert_intruded(test: &str) {
 
 async fn follow_the_model_on_sqlite(folder: &Path) {
     let folder = tempfile::tempdir_in(folder).unwrap();
-    let url = format!("sqlite:{}", folder.path().join("test.db").display());
-    let reader = Reader::Sqlite(SqliteConnection::connect(&format!("{url}?mode=rwc")).await.unwrap());
+    let path = folder.path().join("test.db");
+    let url = format!("sqlite:{}", path.display());
+    // The store refuses a file that all users have access to.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
+    let reader = Reader::Sqlite(SqliteConnection::connect(&url).await.unwrap());
     follow_the_model(&url, reader).await;
 }
 

@@ -267,7 +267,12 @@ mod tests {
     async fn lose_leases(kit: &Kit, job: &JobId) {
         kit.rows("UPDATE jobs SET due_at = 1").await;
         let handlers = [job.handler.clone()];
-        let sweep = hookfast_store::Sweep { handlers: &handlers, limit: 10, crash_limit: 3, judges_leases: true };
+        let sweep = hookfast_store::Sweep {
+            handlers: &handlers,
+            limit: 10,
+            crash_limit: 3,
+            judge_leases_within: Some(Duration::MAX),
+        };
         kit.store.sweep(&sweep).await.expect("the store answers");
     }
 

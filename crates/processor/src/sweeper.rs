@@ -105,9 +105,13 @@ impl Sweeper {
     /// each worker has the time for one renewal.
     async fn sweep(&self, names: &[HandlerName], limit: u32) -> Result<Swept, StoreError> {
         let renewed = self.flight.renew_before_leases_are_judged().await;
-        let judges_leases = renewed.is_ok() && self.trouble.is_over();
-        let sweep = Sweep { handlers: names, limit, crash_limit: self.config.crash_limit, judges_leases };
-        self.trouble.noting(self.store.sweep(&sweep)).await
+        let judge_leases_within = self.trouble.judge_leases_within().filter(|_| renewed.is_ok());
+        let sweep = Sweep { handlers: names, limit, crash_limit: self.config.crash_limit, judge_leases_within };
+        let swept = self.trouble.noting(self.store.sweep(&sweep)).await?;
+        if swept.came_late {
+            self.trouble.note();
+        }
+        Ok(swept)
     }
 
     fn note(&self, swept: &Swept) {

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 /// needs to recover: the worker may have lost as much time.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// A sweep that waits longer than this for its turn is in trouble: what was in its way was in the way of renewals, too.
+const PROMPTLY: Duration = Duration::from_millis(250);
+
 /// After this many times as long as a worker needs to recover, leases are judged in spite of trouble. A worker that lives may
 /// lose a job, and takes back the crash.
 const LONGEST: u32 = 20;
@@ -29,6 +32,12 @@ struct Spell {
     last: Instant,
 }
 
+impl Spell {
+    fn lasts_too_long(self, recovery: Duration) -> bool {
+        self.last.elapsed() < recovery * 2 && self.began.elapsed() >= recovery * LONGEST
+    }
+}
+
 impl Trouble {
     pub(crate) fn new(recovery: Duration) -> Self {
         Self { recovery, spell: Mutex::default() }
@@ -44,19 +53,23 @@ impl Trouble {
         done
     }
 
-    fn note(&self) {
+    /// Notes a sign of trouble. A spell goes on while there is a sign at least every second recovery: a sweep is tried once
+    /// a recovery, and may be the only sign.
+    pub(crate) fn note(&self) {
         let now = Instant::now();
         let mut spell = self.spell.lock().unwrap_or_else(PoisonError::into_inner);
-        let began = spell.filter(|spell| spell.last.elapsed() < self.recovery).map_or(now, |spell| spell.began);
+        let began = spell.filter(|spell| spell.last.elapsed() < self.recovery * 2).map_or(now, |spell| spell.began);
         *spell = Some(Spell { began, last: now });
     }
 
-    /// Whether leases can be judged: the store has been well for long enough, or in trouble for too long.
-    pub(crate) fn is_over(&self) -> bool {
-        let spell = *self.spell.lock().unwrap_or_else(PoisonError::into_inner);
-        spell.is_none_or(|spell| {
-            spell.last.elapsed() >= self.recovery || spell.began.elapsed() >= self.recovery * LONGEST
-        })
+    /// Whether leases are judged: if the store has been well for long enough, by a sweep that begins promptly; if it has been
+    /// in trouble for too long, in any case.
+    pub(crate) fn judge_leases_within(&self) -> Option<Duration> {
+        match *self.spell.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(spell) if spell.lasts_too_long(self.recovery) => Some(Duration::MAX),
+            Some(spell) if spell.last.elapsed() < self.recovery => None,
+            _ => Some(PROMPTLY),
+        }
     }
 }
 
@@ -76,11 +89,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn leases_are_judged_again_when_the_store_has_been_well_for_a_while() {
         let trouble = Trouble::new(RECOVERY);
-        assert!(trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), Some(PROMPTLY));
         fail(&trouble).await;
-        assert!(!trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), None);
         advance(RECOVERY).await;
-        assert!(trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), Some(PROMPTLY));
     }
 
     #[tokio::test(start_paused = true)]
@@ -88,13 +101,13 @@ mod tests {
         let trouble = Trouble::new(RECOVERY);
         let refused = async { Err::<(), _>(StoreError::Rejected("no".into())) };
         trouble.noting(refused).await.expect_err("it fails");
-        assert!(trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), Some(PROMPTLY));
         let slow = async {
             tokio::time::sleep(SLOW * 2).await;
             Ok(())
         };
         trouble.noting(slow).await.expect("it succeeds");
-        assert!(!trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -105,7 +118,7 @@ mod tests {
             Ok(())
         };
         trouble.noting(slow).await.expect("it succeeds");
-        assert!(!trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -115,6 +128,21 @@ mod tests {
             fail(&trouble).await;
             advance(RECOVERY / 2).await;
         }
-        assert!(trouble.is_over());
+        assert_eq!(trouble.judge_leases_within(), Some(Duration::MAX));
+        advance(RECOVERY * 2).await;
+        assert_eq!(trouble.judge_leases_within(), Some(PROMPTLY), "it is over");
+    }
+
+    /// On a busy SQLite each sweep that would judge leases waits, and is the only sign of trouble.
+    #[tokio::test(start_paused = true)]
+    async fn sweeps_that_always_come_late_judge_leases_in_the_end() {
+        let trouble = Trouble::new(RECOVERY);
+        for _ in 0..LONGEST {
+            assert_eq!(trouble.judge_leases_within(), Some(PROMPTLY));
+            trouble.note();
+            assert_eq!(trouble.judge_leases_within(), None);
+            advance(RECOVERY).await;
+        }
+        assert_eq!(trouble.judge_leases_within(), Some(Duration::MAX));
     }
 }

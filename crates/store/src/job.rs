@@ -289,9 +289,9 @@ pub struct Sweep<'a> {
     pub limit: u32,
     /// This many runs in a row that ended without a word make a dead letter.
     pub crash_limit: u32,
-    /// Whether leases that have ended count as crashes. Not for a while after the store was away: the workers could not
-    /// renew them.
-    pub judges_leases: bool,
+    /// Leases that have ended count as crashes if the sweep could begin within this time; `None` leaves them alone. A sweep
+    /// that had to wait for other writers shows that workers may not have been able to renew their leases.
+    pub judge_leases_within: Option<Duration>,
 }
 
 /// What the sweeper changed.
@@ -305,6 +305,8 @@ pub struct Swept {
     pub crashed: Vec<JobId>,
     /// Those of them that are dead letters now.
     pub buried: Vec<JobId>,
+    /// Whether leases were left alone because the sweep had to wait for too long.
+    pub came_late: bool,
 }
 
 /// A place in the pending jobs of a handler, in the order in which they are due.

@@ -106,7 +106,12 @@ impl Sequence<'_> {
     }
 
     pub(super) async fn sweep(&mut self, handlers: &[usize], crash_limit: u32, judges_leases: bool) {
-        let sweep = Sweep { handlers: &self.names(handlers), limit: 1000, crash_limit, judges_leases };
+        let sweep = Sweep {
+            handlers: &self.names(handlers),
+            limit: 1000,
+            crash_limit,
+            judge_leases_within: judges_leases.then_some(Duration::MAX),
+        };
         let swept = self.store.sweep(&sweep).await.unwrap();
         let expected = self.model.sweep(handlers, crash_limit, judges_leases);
         agree("how many are swept", &swept.changed, &expected.changed);

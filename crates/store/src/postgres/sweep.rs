@@ -52,7 +52,7 @@ pub(super) async fn sweep(connection: &mut PgConnection, sweep: &Sweep<'_>) -> R
         .bind(i64::from(sweep.limit))
         .bind(i32::try_from(sweep.crash_limit).unwrap_or(i32::MAX))
         .bind(CRASHED)
-        .bind(sweep.judges_leases)
+        .bind(sweep.judge_leases_within.is_some())
         .fetch_all(connection)
         .await?;
     let has_more = rows.len() >= sweep.limit as usize;

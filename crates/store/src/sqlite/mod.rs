@@ -87,10 +87,6 @@ pub(crate) struct SqliteStore {
 const ACT_PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// A sweep that had to wait longer for its turn judges no leases: what was in its way was in the way of the workers, too, who
-/// may be processes of their own.
-const LEASES_JUDGED_WITHIN: Duration = Duration::from_millis(250);
-
 #[async_trait]
 impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
@@ -147,13 +143,12 @@ impl Work for SqliteStore {
         }
         let asked_at = Instant::now();
         let mut writing = self.begin().await?;
-        if sweep.judges_leases && asked_at.elapsed() > LEASES_JUDGED_WITHIN {
-            let problem = "others have been writing for long, so that workers may not have renewed their leases";
-            return Err(StoreError::Unavailable(problem.into()));
-        }
-        let swept = sweep::sweep(&mut writing, &due, sweep).await.map_err(|error| self.judge(&error))?;
+        let came_late = sweep.judge_leases_within.is_some_and(|within| asked_at.elapsed() > within);
+        let judge_leases_within = sweep.judge_leases_within.filter(|_| !came_late);
+        let sweep = Sweep { judge_leases_within, ..sweep.clone() };
+        let swept = sweep::sweep(&mut writing, &due, &sweep).await.map_err(|error| self.judge(&error))?;
         commit(writing, &self.broken).await?;
-        Ok(swept)
+        Ok(Swept { came_late, ..swept })
     }
 
     async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
@@ -449,7 +444,7 @@ mod tests {
     use sqlx::Row;
 
     use super::open::BUSY_TIMEOUT;
-    use super::{LEASES_JUDGED_WITHIN, SqliteStore, act, sweep, work};
+    use super::{SqliteStore, act, sweep, work};
     use crate::{Migrate, StoreError, Sweep, Work};
 
     /// SQLite's plans for the statements of a text.
@@ -489,17 +484,22 @@ mod tests {
         let store = SqliteStore::open(&path, std::time::Duration::ZERO, Migrate::Run).await.expect("opens");
         let other = Connection::open(&path).expect("opens");
         let job = "INSERT INTO jobs (event_id, handler, state, due_at, attempts, claimed_at, worker)
-                   VALUES (zeroblob(16), 'ledger', 'processing', 1, 1, 1, 'child')";
+                   VALUES (zeroblob(16), 'ledger', 'processing', 1, 1, 1, 'child'),
+                          (randomblob(16), 'ledger', 'failed', 1, 1, NULL, NULL)";
         other.execute_batch(job).expect("it is a job");
         let handlers = [HandlerName::new("ledger").expect("a name")];
-        let sweep = Sweep { handlers: &handlers, limit: 10, crash_limit: 3, judges_leases: true };
+        let within = std::time::Duration::from_millis(100);
+        let sweep = Sweep { handlers: &handlers, limit: 10, crash_limit: 3, judge_leases_within: Some(within) };
         other.execute_batch("BEGIN IMMEDIATE").expect("nothing else writes");
         let (swept, ()) = tokio::join!(store.sweep(&sweep), async {
-            tokio::time::sleep(LEASES_JUDGED_WITHIN * 2).await;
+            tokio::time::sleep(within * 3).await;
             other.execute_batch("ROLLBACK").expect("it was begun");
         });
-        assert!(matches!(swept, Err(StoreError::Unavailable(_))), "{swept:?}");
-        assert_eq!(store.sweep(&sweep).await.expect("the store answers").crashed.len(), 1, "it had time to renew it");
+        let swept = swept.expect("the store answers");
+        assert!(swept.came_late && swept.crashed.is_empty(), "{swept:?}");
+        assert_eq!(swept.changed, 1, "a retry that is due needs no lease");
+        let swept = store.sweep(&sweep).await.expect("the store answers");
+        assert_eq!((swept.came_late, swept.crashed.len()), (false, 1), "it had time to renew it");
     }
 
     /// A statement that goes through a whole table is right, and ever slower.

@@ -18,7 +18,7 @@ use super::turns::Turns;
 use super::{DriverError, SqliteStore, judge};
 use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
-use crate::problem_of_private_file;
+use crate::private::{problem_of_file_of_gateway, problem_of_private_file};
 use crate::{Config, Migrate, OpenError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -154,6 +154,9 @@ impl SqliteStore {
 
     /// Opens it as the configuration says, which may be as the only gateway.
     pub(crate) async fn open_with(path: &Path, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
+        if config.lock {
+            check_private(path, problem_of_private_file)?;
+        }
         let lock = if config.lock { Some(lock(path, &LOCK)?) } else { None };
         Ok(Self { lock, ..Self::open(path, config.dispatch_grace, migrate).await? })
     }
@@ -166,12 +169,15 @@ impl SqliteStore {
     ) -> Result<Self, OpenError> {
         let unreachable = |error: sqlx::Error| file.unreachable(&error);
         create_private(file.path)?;
-        let limit = StatementLimit::default();
-        let writer = writer(file.for_others().options(), &limit).await.map_err(unreachable)?;
-        let mut connection = writer.acquire().await.map_err(unreachable)?;
+        // Migrations may need room in a file that is full.
+        let unlimited = DatabaseFile { max_pages: None, ..*file };
+        let mut connection = unlimited.options().connect().await.map_err(unreachable)?;
         Settings::of(&mut connection).await.map_err(unreachable)?.check()?;
         check_tables(&mut connection, file, migrations, migrate).await?;
-        drop(connection);
+        let limit = StatementLimit::default();
+        let writer = writer(file.for_others().options(), &limit).await.map_err(unreachable)?;
+        // Not before another one is open: the last one to be closed would empty the log, however long it is.
+        connection.close().await.map_err(unreachable)?;
         let recorder = Mutex::new(Some(Recorder::open(file)?));
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(file.options().read_only(true));
         let (alone, broken) = (Arc::default(), Arc::new(OnceLock::new()));
@@ -235,20 +241,28 @@ fn name(path: &Path) -> String {
     format!("the database file {}", path.display())
 }
 
-/// Payloads are private: only the owner may read the file. SQLite gives the same mode to the files beside it.
+/// Makes the file if it is missing, for its owner alone: it holds payloads. SQLite gives the same mode to the files beside it.
 fn create_private(path: &Path) -> Result<(), OpenError> {
-    let refuse = |path: &Path, problem: String| Err(OpenError::File(format!("{}: {problem}", name(path))));
-    for suffix in ["", "-wal", "-shm"] {
-        let path = PathBuf::from(format!("{}{suffix}", path.display()));
-        if let Some(problem) = problem_of_private_file(&path) {
-            return refuse(&path, problem);
-        }
-    }
+    check_private(path, problem_of_file_of_gateway)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => refuse(path, format!("it cannot be created: {error}. {}", how_to_create(path, &error))),
+        Err(error) => {
+            let what_to_do = how_to_create(path, &error);
+            Err(OpenError::File(format!("{}: it cannot be created: {error}. {what_to_do}", name(path))))
+        }
     }
+}
+
+/// Fails if the file, or one that SQLite keeps beside it, is not private.
+pub(super) fn check_private(path: &Path, problem_of: fn(&Path) -> Option<String>) -> Result<(), OpenError> {
+    for suffix in ["", "-wal", "-shm"] {
+        let path = PathBuf::from(format!("{}{suffix}", path.display()));
+        if let Some(problem) = problem_of(&path) {
+            return Err(OpenError::File(format!("{}: {problem}", name(&path))));
+        }
+    }
+    Ok(())
 }
 
 /// What to do about a file that cannot be created.

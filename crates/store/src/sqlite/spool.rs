@@ -20,9 +20,10 @@ use super::SqliteStore;
 use super::events::kept_arrival;
 use super::lock::{Words, lock};
 use super::moment::time;
-use super::open::{Content, DatabaseFile, PAGE_BYTES};
+use super::open::{Content, DatabaseFile, PAGE_BYTES, check_private};
 use super::rows::{id_list, uuid_list};
 use crate::head::Head;
+use crate::private::problem_of_private_file;
 use crate::spool::SpooledResend;
 use crate::{Migrate, NewJob, OpenError, Routed, SetAside, SpoolConfig, SpoolStatus, Spooled, Store, StoreError};
 
@@ -98,10 +99,14 @@ impl Spool {
     /// Opens the file, or makes it. What Postgres did not take has another chance.
     pub async fn open(config: &SpoolConfig) -> Result<Self, OpenError> {
         let SpoolConfig { path, max_bytes } = config;
+        check_private(path, problem_of_private_file)?;
         let lock = lock(path, &LOCK)?;
         let max_log_bytes = (max_bytes / LOG_PART).min(MAX_LOG_BYTES);
         let max_bytes = max_bytes - max_log_bytes;
-        let file = DatabaseFile { content: Content::Spool, path, max_pages: Some(max_bytes / u64::from(PAGE_BYTES)) };
+        // A file that an earlier version filled may be larger. It grows no more, and keeps its reserve.
+        let has_bytes = fs::metadata(path).map_or(0, |file| file.len());
+        let max_pages = Some(max_bytes.max(has_bytes) / u64::from(PAGE_BYTES));
+        let file = DatabaseFile { content: Content::Spool, path, max_pages };
         let file = SqliteStore::open_file(&file, &MIGRATIONS, Migrate::Run).await?;
         let log = PathBuf::from(format!("{}-wal", path.display()));
         let (aside, held) = (Mutex::default(), tokio::sync::Mutex::default());

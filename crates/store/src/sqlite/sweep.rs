@@ -65,8 +65,11 @@ pub(super) const SWEEP: &str = concat!(
 pub(super) async fn with_due_jobs(readers: &SqlitePool, sweep: &Sweep<'_>) -> Result<Vec<HandlerName>, Error> {
     let mut due = Vec::new();
     for handler in sweep.handlers {
-        let row =
-            sqlx::query(IS_ANY_DUE).bind(now()).bind(handler.as_str()).bind(sweep.judges_leases).fetch_one(readers);
+        let row = sqlx::query(IS_ANY_DUE)
+            .bind(now())
+            .bind(handler.as_str())
+            .bind(sweep.judge_leases_within.is_some())
+            .fetch_one(readers);
         if row.await?.try_get(0)? {
             due.push(handler.clone());
         }
@@ -88,7 +91,7 @@ pub(super) async fn sweep(
             .bind(sweep.limit)
             .bind(sweep.crash_limit)
             .bind(CRASHED)
-            .bind(sweep.judges_leases)
+            .bind(sweep.judge_leases_within.is_some())
             .fetch_all(&mut *writer)
             .await?;
         swept.has_more |= rows.len() >= sweep.limit as usize;

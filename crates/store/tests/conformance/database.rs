@@ -314,7 +314,7 @@ pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> String {
 
 /// What the tests' sweeps have in common.
 pub(crate) fn broom(handlers: &[HandlerName]) -> Sweep<'_> {
-    Sweep { handlers, limit: 1000, crash_limit: 3, judges_leases: true }
+    Sweep { handlers, limit: 1000, crash_limit: 3, judge_leases_within: Some(Duration::MAX) }
 }
 
 pub(crate) async fn sweep(store: &Arc<dyn Store>) -> Swept {

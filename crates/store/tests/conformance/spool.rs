@@ -10,7 +10,9 @@ use hookfast_store::{
 use hookfast_webhook::Priority;
 use sqlx::Connection;
 
-use crate::database::{Database, batch, claim_one, event, event_with_body, job_of, make_private, new_job, paid};
+use crate::database::{
+    Database, batch, claim_one, event, event_with_body, job_of, make_private, new_job, paid, routed,
+};
 use crate::heads::assert_has_head;
 use crate::upgrade::only;
 
@@ -183,6 +185,39 @@ async fn what_an_older_version_left_in_the_spool_is_drained_with_its_headers() {
     let claimed = claim_one(&store, &job_of(oldest[0].id(), "ledger")).await;
     assert_eq!(claimed.event.url, "https://h.example/");
     assert_eq!(claimed.event.headers.iter().collect::<Vec<_>>(), [("a", &b"1"[..])]);
+}
+
+/// Somebody upgrades because of the outage that filled it.
+#[tokio::test]
+async fn a_spool_that_an_older_version_filled_is_opened_and_drained() {
+    let rig = Rig::new().await;
+    let mut file = rig.file().await;
+    sqlx::raw_sql("PRAGMA page_size = 8192").execute(&mut file).await.unwrap();
+    only("spool", "0001_spool.sql").await.run(&mut file).await.unwrap();
+    sqlx::raw_sql(
+        "WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < 79)
+         INSERT INTO events SELECT n, unhex(printf('018900000000700080%014x', n)), 'stripe', 'evt_' || n, 'invoice.paid',
+             NULL, NULL, 1, 'signature', unhex('01890000000070008000000000000002'), '::1', 'POST', 'https://h.example/',
+             x'613a20310a', NULL, NULL, zeroblob(100000) FROM numbers",
+    )
+    .execute(&mut file)
+    .await
+    .unwrap();
+    file.close().await.unwrap();
+    let path = rig.config().path;
+    make_private(&path);
+    let bytes = std::fs::metadata(&path).unwrap().len();
+    assert!(bytes > rig.config().max_bytes * 9 / 10, "{bytes}");
+
+    let (spool, _store) = (rig.spool().await, rig.store().await);
+    let refused = spool.add(&[routed(event_with_body("stripe", &"x".repeat(1 << 20)), &[])]).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    let oldest = spool.oldest(100, u64::MAX).await.unwrap();
+    assert_eq!(oldest.len(), 79);
+    spool.set_aside(oldest[0].id(), "refused by a trigger").await.unwrap();
+    rig.late.record_spooled(&oldest[1..], WITHIN).await.unwrap();
+    spool.remove(&oldest[1..]).await.unwrap();
+    assert_eq!(spool.status().await.unwrap().events, 1);
 }
 
 /// The connection broke in the commit, so the events went into the spool as well.

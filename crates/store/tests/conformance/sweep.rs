@@ -150,7 +150,7 @@ async fn leases_are_left_alone_when_they_are_not_to_be_judged(database: Database
     let retry = settled_job(&store, failed()).await;
     database.let_time_pass().await;
     let ledger = [handler("ledger")];
-    let lenient = Sweep { judges_leases: false, ..broom(&ledger) };
+    let lenient = Sweep { judge_leases_within: None, ..broom(&ledger) };
     let before = job(&store, &held).await;
     assert_eq!(store.sweep(&lenient).await.unwrap(), Swept { changed: 1, ..Swept::default() }, "the retry is due");
     assert_eq!(store.sweep(&lenient).await.unwrap(), Swept::default());
@@ -167,7 +167,7 @@ async fn a_lease_is_judged_once_leases_are_judged_again(database: Database) {
     claim_one(&store, &held[0]).await;
     database.let_time_pass().await;
     let ledger = [handler("ledger")];
-    store.sweep(&Sweep { judges_leases: false, ..broom(&ledger) }).await.unwrap();
+    store.sweep(&Sweep { judge_leases_within: None, ..broom(&ledger) }).await.unwrap();
     assert_eq!(sweep(&store).await.crashed, held);
 }
 
