@@ -344,8 +344,11 @@ body = '{"id":{serial}}'
     assert!(gateway.log().contains("the type of its events is not signed"), "the operator learns why");
     assert_eq!(send(&github.sample("push", 1), "github"), 200);
 
-    let mut marks: Vec<_> =
-        gateway.events().iter().map(|event| (event.source.clone(), gateway.event(event.id).proof)).collect();
+    let mut marks: Vec<_> = gateway
+        .events()
+        .iter()
+        .map(|event| (event.source.clone(), gateway.event(event.id).proof.to_string()))
+        .collect();
     marks.sort();
     let expected = [
         ("acme", "signature"),

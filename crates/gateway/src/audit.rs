@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use hookfast_store::Audit;
+use hookfast_store::{Action, Audit};
 use serde_json::{Value, json};
 
 use crate::cli::AuditListArguments;
@@ -34,11 +34,11 @@ fn print_table(audits: &[Audit]) {
         let why = audit.why.as_deref().map(|why| format!("  ({})", plain(why))).unwrap_or_default();
         outln!("{id}  {began:20}  {who:20}  {action:7}  {jobs:>8}  {state:8}  {}{why}", plain(&audit.filter));
     }
-    let unfinished = |action: &str| audits.iter().any(|audit| !audit.is_done && audit.action == action);
-    if unfinished("replay") {
+    let unfinished = |action: Action| audits.iter().any(|audit| !audit.is_done && audit.action == action);
+    if unfinished(Action::Replay) {
         outln!("\n`hookfast replay --resume ID` goes on with a replay that was not finished.");
     }
-    if unfinished("move") {
+    if unfinished(Action::Move) {
         outln!("\n`hookfast jobs resume ID` goes on with a move that was not finished.");
     }
 }
@@ -52,7 +52,7 @@ fn audit_json(audit: &Audit) -> Value {
         "id": audit.id.to_string(),
         "at": rfc3339(audit.at),
         "who": audit.who,
-        "action": audit.action,
+        "action": audit.action.as_str(),
         "why": audit.why,
         "filter": serde_json::from_str::<Value>(&audit.filter).unwrap_or_else(|_| audit.filter.clone().into()),
         "jobs": audit.jobs,

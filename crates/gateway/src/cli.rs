@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use hookfast_webhook::HandlerName;
+use hookfast_webhook::{HandlerName, JobState};
 use uuid::Uuid;
 
 use crate::filter::{self, FilterArguments};
@@ -268,7 +269,7 @@ pub(crate) struct JobsListArguments {
     pub(crate) newest: bool,
 
     /// Only jobs in this state [default: pending, processing and failed]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "STATE", value_parser = job_state())]
     pub(crate) state: Option<JobState>,
 
     /// Of this handler
@@ -285,23 +286,6 @@ pub(crate) struct JobsListArguments {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum JobState {
-    /// Waiting for a worker
-    Pending,
-    /// A worker has it
-    Processing,
-    /// Waiting for its next attempt
-    Failed,
-    /// Given up
-    DeadLetter,
-    /// Done
-    Succeeded,
-    /// Resolved by an operator
-    Resolved,
 }
 
 #[derive(Debug, Args)]
@@ -532,6 +516,21 @@ pub(crate) struct SimulateArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The states, with their meanings for `--help`.
+fn job_state() -> impl TypedValueParser<Value = JobState> {
+    let states = JobState::ALL.map(|state| {
+        PossibleValue::new(state.as_str()).help(match state {
+            JobState::Pending => "Waiting for a worker",
+            JobState::Processing => "A worker runs it",
+            JobState::Failed => "Waiting for its next attempt",
+            JobState::Succeeded => "Done",
+            JobState::DeadLetter => "Given up",
+            JobState::Resolved => "Ended by an operator without a run",
+        })
+    });
+    PossibleValuesParser::new(states).try_map(|word| word.parse())
 }
 
 fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {

@@ -131,7 +131,7 @@ fn print_event(event: &StoredEvent, jobs: &[JobHistory]) {
     line("came", &format!("{}x", summary.resends + 1));
     event.came_again.iter().for_each(|arrival| line("", &arrival_line(arrival)));
     line("from", &event.remote_address);
-    line("proof", &event.proof);
+    line("proof", event.proof.as_str());
     line("request", &event.request_id.to_string());
     for JobHistory { job, attempts } in jobs {
         let reason = job.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -165,7 +165,7 @@ pub(crate) fn attempt_line(attempt: &Attempt) -> String {
     let Attempt { number, started_at, duration, failure, message, worker } = attempt;
     let outcome = match (failure, message) {
         (None, _) => "succeeded".into(),
-        (Some(failure), None) => failure.clone(),
+        (Some(failure), None) => failure.to_string(),
         (Some(failure), Some(message)) => format!("{failure}: {}", plain(message)),
     };
     let took = format!("{:.3} s", duration.as_secs_f64());
@@ -174,7 +174,7 @@ pub(crate) fn attempt_line(attempt: &Attempt) -> String {
 
 fn event_json(event: &StoredEvent, jobs: &[JobHistory]) -> Value {
     let mut object = summary_json(&event.summary);
-    object["proof"] = event.proof.clone().into();
+    object["proof"] = event.proof.as_str().into();
     object["request_id"] = event.request_id.to_string().into();
     object["remote_address"] = event.remote_address.clone().into();
     object["method"] = event.method.clone().into();

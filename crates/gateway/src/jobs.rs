@@ -4,12 +4,12 @@ use hookfast_admin::operate::{
     Abandon, HandlerJobs, Handlers, Outcome, Progress, Selection, abandon, how_many, preview, resume_abandon, summary,
 };
 use hookfast_store::{Filter, Found, Store, Which};
-use hookfast_webhook::HandlerName;
+use hookfast_webhook::{HandlerName, JobState};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::audit::who;
-use crate::cli::{ActArguments, JobState, JobsCommand, JobsListArguments, JobsMoveArguments, JobsResolveArguments};
+use crate::cli::{ActArguments, JobsCommand, JobsListArguments, JobsMoveArguments, JobsResolveArguments};
 use crate::config::OperatorConfig;
 use crate::dead_letters::{cut_to_width, resolution};
 use crate::events::{found_json, open_existing, plain, to_the_second};
@@ -40,15 +40,13 @@ pub(crate) async fn run(config: OperatorConfig, command: JobsCommand) -> Result<
 }
 
 /// Which jobs a state means, and the state to look for among them.
-fn which(state: Option<JobState>) -> (Which, Option<&'static str>) {
+fn which(state: Option<JobState>) -> (Which, Option<JobState>) {
     match state {
         None => (Which::Unfinished, None),
-        Some(JobState::Pending) => (Which::Unfinished, Some("pending")),
-        Some(JobState::Processing) => (Which::Unfinished, Some("processing")),
-        Some(JobState::Failed) => (Which::Unfinished, Some("failed")),
+        Some(JobState::Pending | JobState::Processing | JobState::Failed) => (Which::Unfinished, state),
         Some(JobState::DeadLetter) => (Which::DeadLetters, None),
         Some(JobState::Succeeded) => (Which::Succeeded, None),
-        Some(JobState::Resolved) => (Which::Finished, Some("resolved")),
+        Some(JobState::Resolved) => (Which::Finished, state),
     }
 }
 
@@ -56,7 +54,7 @@ async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &JobsListAr
     let handlers = &config.handlers;
     let (which, state) = which(arguments.state);
     let mut filter = arguments.filter.filter(&[], arguments.handler.as_deref());
-    filter.state = state.map(Into::into);
+    filter.state = state;
     let found = if arguments.newest {
         store.find_newest(which, &filter, arguments.limit).await?
     } else {
@@ -105,7 +103,7 @@ fn print_table(found: &[Found], handlers: &Handlers) {
         row([
             &found.event.to_string(),
             &format!("{name}{mark}"),
-            found.state.as_deref().unwrap_or("-"),
+            found.state.map_or("-", JobState::as_str),
             &plain(&found.event_type),
             &found.source,
             &found.attempts.to_string(),
@@ -129,10 +127,14 @@ fn print_summary(all: &[HandlerJobs], as_json: bool) {
     }
     outln!("{:24}  {:>10}  {:>10}  {:>10}  {:>12}", "HANDLER", "PENDING", "PROCESSING", "FAILED", "DEAD LETTERS");
     for HandlerJobs { handler, is_configured, by_state } in all {
-        let count = |state: &str| by_state.get(state).copied().unwrap_or_default();
-        let (pending, processing, failed) = (count("pending"), count("processing"), count("failed"));
+        let count = |state| by_state.get(&state).copied().unwrap_or_default();
+        let (pending, processing, failed) =
+            (count(JobState::Pending), count(JobState::Processing), count(JobState::Failed));
         let mark = if *is_configured { "" } else { "  not configured" };
-        outln!("{handler:24}  {pending:>10}  {processing:>10}  {failed:>10}  {:>12}{mark}", count("dead_letter"));
+        outln!(
+            "{handler:24}  {pending:>10}  {processing:>10}  {failed:>10}  {:>12}{mark}",
+            count(JobState::DeadLetter)
+        );
     }
     say_what_nothing_runs(all);
 }
@@ -201,7 +203,7 @@ async fn begin(store: &dyn Store, config: &OperatorConfig, mut order: Abandon, a
 
 /// Another gateway may have the handler in its own configuration.
 async fn warn_if_run_elsewhere(store: &dyn Store, filter: &Filter) -> Result<(), Exit> {
-    let state = Some("processing".into());
+    let state = Some(JobState::Processing);
     let held = Filter { handler: filter.handler.clone(), state, ..Filter::default() };
     let now = store.moment().await?.at;
     let found = store.find(Which::Unfinished, &held, None, SAMPLE_OF_HELD).await?;

@@ -8,7 +8,7 @@ use hookfast_admin::operate::{
     resume, unfinished,
 };
 use hookfast_store::{Filter, Found, Store, Which};
-use hookfast_webhook::HandlerName;
+use hookfast_webhook::{HandlerName, JobState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -121,7 +121,7 @@ async fn warn_if_nothing_begins(store: &dyn Store, selection: &Selection, sample
         for found in sample {
             let Some(handler) = selection.onto.as_ref().or(found.handler.as_ref()) else { continue };
             let jobs = store.jobs_of(found.event).await?;
-            if jobs.iter().any(|job| job.handler == handler.as_str() && job.state != "pending") {
+            if jobs.iter().any(|job| job.handler == handler.as_str() && job.state != JobState::Pending) {
                 return Ok(());
             }
         }

@@ -111,18 +111,20 @@ pub(crate) async fn warn(store: Arc<dyn Store>, configured: Arc<Configured>) {
 
 #[cfg(test)]
 mod tests {
+    use hookfast_webhook::JobState;
+
     use super::*;
 
     #[test]
     fn jobs_of_handlers_that_are_not_configured_are_counted_by_state() {
-        let job = |handler: &str, state: &str, count| (handler.to_owned(), state.to_owned(), count);
+        let job = |handler: &str, state, count| (handler.to_owned(), state, count);
         let jobs = vec![
-            job("aa", "pending", 320),
-            job("aa", "failed", 2),
-            job("bb", "pending", 5),
-            job("cc", "dead", 0),
-            job("dd", "pending", 7),
-            job("ee", "pending", 1),
+            job("aa", JobState::Pending, 320),
+            job("aa", JobState::Failed, 2),
+            job("bb", JobState::Pending, 5),
+            job("cc", JobState::DeadLetter, 0),
+            job("dd", JobState::Pending, 7),
+            job("ee", JobState::Pending, 1),
         ];
         let backlog = Backlog { jobs, ..Backlog::default() };
         let at_start = ["aa", "bb", "ee"].map(str::to_owned).into();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hookfast_store::{Backlog, Outcome};
-use hookfast_webhook::{FailureKind, HandlerName};
+use hookfast_webhook::{FailureKind, HandlerName, JobState};
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
@@ -90,14 +90,14 @@ impl BacklogGauges {
     /// Shows how much there is to do, for these handlers and for all others in the store. The age of due jobs leaves out
     /// those that are paused on purpose.
     pub(crate) fn show(&mut self, backlog: &Backlog, handlers: &[HandlerName], is_paused: impl Fn(&str) -> bool) {
-        const STATES: [&str; 4] = ["pending", "processing", "failed", "dead_letter"];
+        const STATES: [JobState; 4] = [JobState::Pending, JobState::Processing, JobState::Failed, JobState::DeadLetter];
         self.shown.extend(handlers.iter().map(ToString::to_string));
         self.shown.extend(backlog.jobs.iter().map(|(handler, _, _)| handler.clone()));
         for handler in &self.shown {
             for state in STATES {
-                let found = backlog.jobs.iter().find(|(of, is, _)| of == handler && is == state);
+                let found = backlog.jobs.iter().find(|(of, is, _)| of == handler && *is == state);
                 let count = found.map_or(0, |(_, _, count)| *count);
-                gauge!("hookfast_jobs", "handler" => handler.clone(), "state" => state).set(count as f64);
+                gauge!("hookfast_jobs", "handler" => handler.clone(), "state" => state.as_str()).set(count as f64);
             }
             let oldest = backlog.oldest_due.iter().find(|(of, _)| of == handler && !is_paused(of));
             let age = oldest.map_or(0.0, |(_, age)| age.as_secs_f64());

@@ -33,7 +33,8 @@ use std::sync::Arc;
 
 use hookfast_store::sqlx::{self, Column as _, Connection as _, Row as _};
 use hookfast_store::{
-    Act, Audit, Claim, Claimed, Config, JobId, Migrate, NewJob, Outcome, Routed, Settlement, Step, Store, Token, open,
+    Act, Action, Audit, Claim, Claimed, Config, JobId, Migrate, NewJob, Outcome, Routed, Settlement, Step, Store,
+    Token, open,
 };
 use hookfast_webhook::signature::prove_token;
 use hookfast_webhook::{
@@ -201,7 +202,7 @@ impl Kit {
             id: Uuid::now_v7(),
             at: OffsetDateTime::now_utc(),
             who: "test".into(),
-            action: "replay".into(),
+            action: Action::Replay,
             why: None,
             filter: "{}".into(),
             jobs: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookfast_webhook::{EventId, FailureKind, HandlerName, Priority};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -187,20 +187,20 @@ impl Interruption {
 
 impl Outcome {
     /// The state that the job gets.
-    pub(crate) fn state(&self) -> &'static str {
+    pub(crate) fn state(&self) -> JobState {
         match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed { .. } | Self::Interrupted { .. } => "failed",
-            Self::Dead { .. } => "dead_letter",
+            Self::Succeeded => JobState::Succeeded,
+            Self::Failed { .. } | Self::Interrupted { .. } => JobState::Failed,
+            Self::Dead { .. } => JobState::DeadLetter,
         }
     }
 
     /// Why the attempt failed, if it did.
-    pub(crate) fn failure(&self) -> Option<&'static str> {
+    pub(crate) fn failure(&self) -> Option<FailureKind> {
         match self {
             Self::Succeeded => None,
-            Self::Failed { kind, .. } | Self::Dead { kind, .. } => Some(kind.as_str()),
-            Self::Interrupted { by, .. } => Some(by.kind().as_str()),
+            Self::Failed { kind, .. } | Self::Dead { kind, .. } => Some(*kind),
+            Self::Interrupted { by, .. } => Some(by.kind()),
         }
     }
 
@@ -348,19 +348,9 @@ pub struct DueJob {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Unfinished jobs and dead letters, by handler and state.
-    pub jobs: Vec<(String, String, u64)>,
+    pub jobs: Vec<(String, JobState, u64)>,
     /// For each handler with a due job that no worker has taken, for how long the first of them has been due.
     pub oldest_due: Vec<(String, Duration)>,
     /// How many jobs operators have replayed in all: the sum of `jobs` over the audit's rows with action `replay`.
     pub replayed: u64,
-}
-
-/// A priority from its word in a table, which a constraint keeps to those that there are.
-pub(crate) fn priority(word: &str) -> Priority {
-    Priority::ALL.into_iter().find(|priority| priority.as_str() == word).unwrap_or_default()
-}
-
-/// A handler's name from a table.
-pub(crate) fn handler(name: &str) -> Result<HandlerName, sqlx::Error> {
-    HandlerName::new(name).map_err(|error| sqlx::Error::Decode(error.into()))
 }

@@ -3,6 +3,7 @@
 //!
 //! The one thing to know: when [`Record::record`] returns `Ok`, the events survive a crash and a power cut.
 
+mod decode;
 mod effect;
 mod error;
 mod faults;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use hookfast_webhook::{Event, EventId};
+use hookfast_webhook::{Event, EventId, JobState, Priority, ProofKind};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -36,7 +37,7 @@ pub use job::{
     NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
-pub use operate::{Act, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
+pub use operate::{Act, Action, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
 pub use private::problem_of_private_file;
 pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
@@ -257,7 +258,7 @@ pub struct StoredEvent {
     /// What a list shows of it.
     pub summary: EventSummary,
     /// How the request was proved genuine.
-    pub proof: String,
+    pub proof: ProofKind,
     /// The id of the request.
     pub request_id: Uuid,
     /// The client's address.
@@ -293,13 +294,13 @@ pub struct JobSummary {
     /// The handler it is for.
     pub handler: String,
     /// Its state.
-    pub state: String,
+    pub state: JobState,
     /// How often it was tried.
     pub attempts: i64,
     /// When somebody looks at it again.
     pub due_at: OffsetDateTime,
     /// How urgent it is.
-    pub priority: String,
+    pub priority: Priority,
     /// Why it is a dead letter, or how it was resolved.
     pub reason: Option<String>,
 }

@@ -1,8 +1,6 @@
 //! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
 
-use std::fmt;
-
-use hookfast_webhook::{EventId, FailureKind, HandlerName, Priority};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, enum_of_words};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -27,8 +25,8 @@ pub struct Filter {
     pub since: Option<OffsetDateTime>,
     /// Received before this time.
     pub until: Option<OffsetDateTime>,
-    /// In this state, such as `pending`.
-    pub state: Option<String>,
+    /// In this state.
+    pub state: Option<JobState>,
     /// As things stood at this moment: no event that came later, no job that ended later.
     pub as_of: Option<Moment>,
 }
@@ -114,7 +112,7 @@ pub struct Found {
     /// The handler, if there is a job.
     pub handler: Option<HandlerName>,
     /// The job's state.
-    pub state: Option<String>,
+    pub state: Option<JobState>,
     /// Why it died, or how it was resolved.
     pub reason: Option<String>,
     /// What the last attempt that failed had to say.
@@ -160,7 +158,7 @@ pub struct Attempt {
     /// How long it took.
     pub duration: std::time::Duration,
     /// Why it failed, if it did.
-    pub failure: Option<String>,
+    pub failure: Option<FailureKind>,
     /// Why, for people.
     pub message: Option<String>,
     /// Whose run it was.
@@ -206,11 +204,34 @@ impl Resolution {
     }
 }
 
-impl fmt::Display for Resolution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+enum_of_words!(Resolution, "a way to resolve a job");
+
+/// What an act of an operator does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Finished jobs run again, or events get jobs of another handler.
+    Replay,
+    /// Jobs end without a run.
+    Resolve,
+    /// Unfinished jobs become another handler's.
+    Move,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Replay, Self::Resolve, Self::Move];
+
+    /// The word for it, as in the audit.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Resolve => "resolve",
+            Self::Move => "move",
+        }
     }
 }
+
+enum_of_words!(Action, "an act of an operator");
 
 /// What an operator did, or is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,8 +242,8 @@ pub struct Audit {
     pub at: OffsetDateTime,
     /// Who did it.
     pub who: String,
-    /// `replay` or `resolve`.
-    pub action: String,
+    /// What it does.
+    pub action: Action,
     /// Why.
     pub why: Option<String>,
     /// What it is done to, as JSON.

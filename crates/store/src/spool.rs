@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use hookfast_webhook::EventId;
+use hookfast_webhook::{EventId, ProofKind};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, SetOnce};
 use uuid::Uuid;
@@ -34,7 +34,7 @@ pub struct Spooled {
     pub(crate) account: Option<String>,
     pub(crate) occurred_at: Option<OffsetDateTime>,
     pub(crate) received_at: OffsetDateTime,
-    pub(crate) proof: String,
+    pub(crate) proof: ProofKind,
     pub(crate) request_id: Uuid,
     pub(crate) remote_address: String,
     pub(crate) method: String,

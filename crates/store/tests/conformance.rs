@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use database::{Database, event, event_with_body, new_job, paid, routed};
 use hookfast_store::{Migrate, NewJob, OpenError, Recorded, Routed, StoreError};
-use hookfast_webhook::Priority;
+use hookfast_webhook::{JobState, Priority, ProofKind};
 use time::OffsetDateTime;
 
 async fn a_new_event_is_recorded_with_one_job_for_each_handler(database: Database) {
@@ -43,8 +43,8 @@ async fn a_new_event_is_recorded_with_one_job_for_each_handler(database: Databas
     assert_eq!(store.record(&events).await.unwrap(), [Recorded::New, Recorded::New]);
 
     let jobs = store.jobs_of(events[0].event.id()).await.unwrap();
-    let seen: Vec<_> = jobs.iter().map(|job| (job.handler.as_str(), job.state.as_str(), job.attempts)).collect();
-    assert_eq!(seen, [("ledger", "pending", 0), ("mail", "pending", 0)]);
+    let seen: Vec<_> = jobs.iter().map(|job| (job.handler.as_str(), job.state, job.attempts)).collect();
+    assert_eq!(seen, [("ledger", JobState::Pending, 0), ("mail", JobState::Pending, 0)]);
     let now = OffsetDateTime::now_utc();
     assert!(
         jobs.iter().all(|job| job.due_at > now - time::Duration::MINUTE && job.due_at < now + time::Duration::MINUTE)
@@ -58,8 +58,8 @@ async fn a_job_keeps_its_priority_and_an_event_its_object(database: Database) {
     let routed = Routed { event: event("stripe", "evt_1"), jobs: vec![urgent, new_job("mail")] };
     store.record(std::slice::from_ref(&routed)).await.unwrap();
     let jobs = store.jobs_of(routed.event.id()).await.unwrap();
-    let seen: Vec<_> = jobs.iter().map(|job| (job.priority.as_str(), job.reason.as_deref())).collect();
-    assert_eq!(seen, [("high", None), ("normal", None)]);
+    let seen: Vec<_> = jobs.iter().map(|job| (job.priority, job.reason.as_deref())).collect();
+    assert_eq!(seen, [(Priority::High, None), (Priority::Normal, None)]);
     assert_eq!(store.latest_events(1).await.unwrap()[0].object_id.as_deref(), Some("in_1"));
     let stored = store.event(routed.event.id()).await.unwrap().expect("it is there");
     assert_eq!(stored.summary.object_id.as_deref(), Some("in_1"));
@@ -75,7 +75,7 @@ async fn an_event_comes_back_byte_for_byte(database: Database) {
     let delivery = routed.event.delivery();
     assert_eq!(stored.body, body.as_bytes());
     assert_eq!(stored.url, "https://h.example/webhooks/x?a=%20b");
-    assert_eq!((stored.method.as_str(), stored.proof.as_str()), ("POST", "signature"));
+    assert_eq!((stored.method.as_str(), stored.proof), ("POST", ProofKind::Signature));
     assert_eq!(stored.remote_address, "2001:db8::7");
     assert_eq!(stored.request_id, delivery.arrival.request_id.0);
     let headers: Vec<_> = stored.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();

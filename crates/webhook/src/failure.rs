@@ -1,11 +1,13 @@
 //! Why a job was not done, and what that means for its future.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
+use serde::Serialize;
+
 /// What went wrong, in a few words that can be counted and filtered by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// It took too long.
     Timeout,
@@ -71,22 +73,7 @@ impl FailureKind {
     }
 }
 
-impl fmt::Display for FailureKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for FailureKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            let all: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
-            format!("`{}` is no kind of failure; there is: {}", text.escape_debug(), all.join(", "))
-        })
-    }
-}
+crate::enum_of_words!(FailureKind, "a kind of failure");
 
 /// Why a handler did not do its job. Any error turns into one with `?`, and then the job is tried again later; giving up
 /// is said out loud, with [`Failure::give_up`].
@@ -175,13 +162,5 @@ mod tests {
         assert_eq!((failure.kind, failure.is_permanent), (FailureKind::Internal, false));
         assert_eq!(Failure::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset)).kind, FailureKind::Network);
         assert!(Failure::give_up("no such customer").is_permanent);
-    }
-
-    #[test]
-    fn every_kind_is_found_by_its_word() {
-        for kind in FailureKind::ALL {
-            assert_eq!(kind.as_str().parse(), Ok(kind));
-        }
-        assert!("nonsense".parse::<FailureKind>().is_err());
     }
 }

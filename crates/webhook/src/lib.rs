@@ -17,6 +17,7 @@ mod explain;
 mod failure;
 pub mod form;
 mod genuine;
+mod job_state;
 pub mod json;
 pub mod moment;
 mod name;
@@ -29,6 +30,7 @@ mod secret;
 pub mod signature;
 mod subscription;
 pub mod vectors;
+mod words;
 
 #[cfg(feature = "testing")]
 pub mod refusal_suite;
@@ -38,6 +40,7 @@ pub use event::{Arrival, DedupeKey, Delivery, Event, EventId, Label, RequestId, 
 pub use explain::{Endpoint, explain};
 pub use failure::{Failure, FailureKind};
 pub use genuine::{Genuine, Verified, verify};
+pub use job_state::JobState;
 pub use name::{HandlerName, InvalidName, SourceName, is_name};
 pub use proof::{Proof, ProofKind};
 pub use provider::{Answer, NoSample, Priority, Proved, Provider, Reading, SampleOrder, Unreadable};

@@ -1,5 +1,7 @@
 //! Why a request is taken for genuine.
 
+use serde::Serialize;
+
 /// Evidence that a request is genuine, or the statement that its provider gives none. It is stored with the events.
 ///
 /// Only a comparison in [`crate::signature`] gives evidence:
@@ -14,7 +16,8 @@ pub struct Proof {
 }
 
 /// How much a proof is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProofKind {
     /// A signature covers the events.
     Signature,
@@ -66,14 +69,27 @@ impl Proof {
         self.secret_index.filter(|_| self.kind == ProofKind::Token)
     }
 
-    /// How the request was proved, as it is stored with the event.
-    pub fn kind(&self) -> &'static str {
-        match self.kind {
-            ProofKind::Signature => "signature",
-            ProofKind::SignatureWithoutType => "signature_without_type",
-            ProofKind::PartialSignature => "partial_signature",
-            ProofKind::Token => "token",
-            ProofKind::Unsigned => "unsigned",
+    /// How the request was proved.
+    pub fn kind(&self) -> ProofKind {
+        self.kind
+    }
+}
+
+impl ProofKind {
+    /// All of them, the strongest first.
+    pub const ALL: [Self; 5] =
+        [Self::Signature, Self::SignatureWithoutType, Self::PartialSignature, Self::Token, Self::Unsigned];
+
+    /// The word for it, as it is stored with the event.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Signature => "signature",
+            Self::SignatureWithoutType => "signature_without_type",
+            Self::PartialSignature => "partial_signature",
+            Self::Token => "token",
+            Self::Unsigned => "unsigned",
         }
     }
 }
+
+crate::enum_of_words!(ProofKind, "a kind of proof");

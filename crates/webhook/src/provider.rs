@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderName, Method, StatusCode};
+use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::signature::{KeyPair, Scheme};
@@ -130,7 +131,8 @@ impl Reading {
 }
 
 /// How urgent an event is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// When there is nothing else to do.
     Low,
@@ -154,6 +156,8 @@ impl Priority {
         }
     }
 }
+
+crate::enum_of_words!(Priority, "a priority");
 
 /// A genuine request whose events cannot be found. It is kept as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-use hookfast_webhook::{Genuine, Verified, refusal_suite, verify};
+use hookfast_webhook::{Genuine, ProofKind, Verified, refusal_suite, verify};
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::*;
@@ -57,9 +57,9 @@ fn the_first_segment_must_be_one_of_the_tokens() {
         let genuine = judge(&garmin(), request(&format!("{URL}{tail}"), "{}"), &held)?;
         Ok((genuine.proof().kind(), genuine.proof().secret_index()))
     };
-    assert_eq!(verdict("/old-token"), Ok(("token", Some(0))));
-    assert_eq!(verdict("/new-token/sleeps"), Ok(("token", Some(1))));
-    assert_eq!(verdict("/new-token?x=1"), Ok(("token", Some(1))));
+    assert_eq!(verdict("/old-token"), Ok((ProofKind::Token, Some(0))));
+    assert_eq!(verdict("/new-token/sleeps"), Ok((ProofKind::Token, Some(1))));
+    assert_eq!(verdict("/new-token?x=1"), Ok((ProofKind::Token, Some(1))));
     for missing in ["", "/", "?new-token", "#/new-token"] {
         assert_eq!(verdict(missing), Err(Refusal::Missing("path token".into())), "{missing}");
     }

@@ -41,7 +41,7 @@ fn get(query: &str) -> Request {
 
 fn judge(config: &Config, request: Request, secrets: &Secrets) -> Result<&'static str, Refusal> {
     match verify(&strava(config), request, secrets, now())? {
-        Verified::Genuine(genuine) => Ok(genuine.proof().kind()),
+        Verified::Genuine(genuine) => Ok(genuine.proof().kind().as_str()),
         Verified::Handshake(_) => Ok("handshake"),
     }
 }

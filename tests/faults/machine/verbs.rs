@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use hookfast_store::{
-    Act, Audit, BegunEffect, Claim, Claimed, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind, JobId, LostRun,
-    Outcome, Resolution, Routed, Settlement, Sweep, Token,
+    Act, Action, Audit, BegunEffect, Claim, Claimed, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind, JobId,
+    LostRun, Outcome, Resolution, Routed, Settlement, Sweep, Token,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -199,22 +199,22 @@ impl Sequence<'_> {
 
     pub(super) async fn replay(&mut self, places: &[Place], force_effects: bool) {
         let jobs: Vec<_> = places.iter().map(|place| (self.events[place.0].id(), self.new_job(*place))).collect();
-        let replayed = self.act("replay", Act::Replay { jobs: &jobs, force_effects }).await;
+        let replayed = self.act(Action::Replay, Act::Replay { jobs: &jobs, force_effects }).await;
         agree("how many are replayed", &replayed, &self.model.replay(places, force_effects));
     }
 
     pub(super) async fn resolve(&mut self, places: &[Place]) {
         let jobs = self.ids(places);
-        let resolved = self.act("resolve", Act::Resolve { jobs: &jobs, resolution: Resolution::ManualFix }).await;
+        let resolved = self.act(Action::Resolve, Act::Resolve { jobs: &jobs, resolution: Resolution::ManualFix }).await;
         agree("how many are resolved", &resolved, &self.model.resolve(places));
     }
 
-    pub(super) async fn act(&self, action: &str, act: Act<'_>) -> u64 {
+    pub(super) async fn act(&self, action: Action, act: Act<'_>) -> u64 {
         let audit = Audit {
             id: Uuid::now_v7(),
             at: OffsetDateTime::now_utc(),
             who: "test".into(),
-            action: action.into(),
+            action,
             why: None,
             filter: "{}".into(),
             jobs: 0,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hookfast_webhook::{
-    Answer, Arrival, Genuine, Proof, Provider, Reading, Refusal, Request, RequestId, SourceName, UNREADABLE, Verified,
-    explain, form, json, verify,
+    Answer, Arrival, Genuine, Proof, ProofKind, Provider, Reading, Refusal, Request, RequestId, SourceName, UNREADABLE,
+    Verified, explain, form, json, verify,
 };
 
 use crate::corpus::{Case, Corpus};
@@ -104,8 +104,10 @@ fn check_genuine(corpus: &Corpus, case: &Case, genuine: Genuine) -> Result<(), S
     let target = &corpus.targets[case.target];
     let provider = target.provider.as_ref();
     let kind = genuine.proof().kind();
-    demand(kind != "unsigned" || !provider.needs_secret(), || "a secret is needed, but nothing is proved".into())?;
-    if kind == "signature" {
+    demand(kind != ProofKind::Unsigned || !provider.needs_secret(), || {
+        "a secret is needed, but nothing is proved".into()
+    })?;
+    if kind == ProofKind::Signature {
         let same_name = corpus.seeds.iter().filter(|seed| corpus.targets[seed.target].name == target.name);
         let mut signed = same_name.map(|seed| &seed.request).chain(&case.signed);
         let was_signed = signed.any(|signed| covers(target, signed, &case.request));

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use hookfast_store::{Act, Audit, Found, JobId, NewJob, Resolution, Step, Store, StoreError, Which};
-use hookfast_webhook::HandlerName;
+use hookfast_store::{Act, Action, Audit, Found, JobId, NewJob, Resolution, Step, Store, StoreError, Which};
+use hookfast_webhook::{HandlerName, JobState};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -21,19 +21,19 @@ pub struct HandlerJobs {
     /// Whether it is configured here.
     pub is_configured: bool,
     /// How many jobs are in each state.
-    pub by_state: BTreeMap<String, u64>,
+    pub by_state: BTreeMap<JobState, u64>,
 }
 
 impl HandlerJobs {
     /// Those that are neither done nor dead.
     pub fn unfinished(&self) -> u64 {
-        self.by_state.iter().filter(|(state, _)| *state != "dead_letter").map(|(_, count)| count).sum()
+        self.by_state.iter().filter(|(state, _)| state.is_unfinished()).map(|(_, count)| count).sum()
     }
 }
 
 /// The jobs of every handler that has some in the store, by handler.
 pub async fn summary(store: &dyn Store, handlers: &Handlers) -> Result<Vec<HandlerJobs>, StoreError> {
-    let mut by_handler: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut by_handler: BTreeMap<String, BTreeMap<JobState, u64>> = BTreeMap::new();
     for (handler, state, count) in store.backlog().await?.jobs {
         *by_handler.entry(handler).or_default().entry(state).or_default() += count;
     }
@@ -68,8 +68,8 @@ struct Written {
 
 impl Abandon {
     /// The action in the audit.
-    fn action(&self) -> &'static str {
-        if self.selection.onto.is_some() { "move" } else { "resolve" }
+    fn action(&self) -> Action {
+        if self.selection.onto.is_some() { Action::Move } else { Action::Resolve }
     }
 
     /// Fails if it would not be done.
@@ -126,7 +126,7 @@ async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Abandon), Act
     }
     let written: Written = match serde_json::from_str(&audit.filter) {
         Ok(written) => written,
-        Err(_) if audit.action == "replay" => {
+        Err(_) if audit.action == Action::Replay => {
             return not_resumable("it is a replay: `hookfast replay --resume` goes on with it".into());
         }
         Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
@@ -136,9 +136,9 @@ async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Abandon), Act
     }
     let resolution = match written.resolution.as_deref() {
         None => None,
-        Some(word) => match Resolution::ALL.into_iter().find(|resolution| resolution.as_str() == word) {
-            None => return not_resumable(format!("this program does not know the resolution `{word}`")),
-            known => known,
+        Some(word) => match word.parse() {
+            Err(problem) => return not_resumable(problem),
+            Ok(resolution) => Some(resolution),
         },
     };
     let (who, why) = (audit.who.clone(), audit.why.clone().unwrap_or_default());

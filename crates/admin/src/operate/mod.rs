@@ -13,7 +13,7 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
-use hookfast_store::{AskError, Audit, Store, StoreError};
+use hookfast_store::{Action, AskError, Audit, Store, StoreError};
 use hookfast_webhook::HandlerName;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -123,7 +123,7 @@ impl ActError {
 /// Notes that an act begins.
 async fn begin(
     store: &dyn Store,
-    action: &str,
+    action: Action,
     who: &str,
     why: Option<&str>,
     what: &impl Serialize,
@@ -132,7 +132,7 @@ async fn begin(
         id: Uuid::now_v7(),
         at: OffsetDateTime::now_utc(),
         who: who.into(),
-        action: action.into(),
+        action,
         why: why.map(Into::into),
         filter: serde_json::to_string(what).map_err(|error| StoreError::Rejected(error.to_string()))?,
         jobs: 0,

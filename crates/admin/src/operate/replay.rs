@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookfast_store::{Act, Audit, Found, Moment, NewJob, Step, Store, StoreError, Which};
+use hookfast_store::{Act, Action, Audit, Found, Moment, NewJob, Step, Store, StoreError, Which};
 use hookfast_webhook::EventId;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -41,7 +41,7 @@ struct Written {
 }
 
 /// The action in the audit.
-const ACTION: &str = "replay";
+const ACTION: Action = Action::Replay;
 
 /// Replays what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
 /// `progress` hears of every step.

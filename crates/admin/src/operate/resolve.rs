@@ -1,6 +1,6 @@
 //! Resolve: dead letters that need not run again.
 
-use hookfast_store::{Act, Filter, Found, JobId, Resolution, Step, Store, Which};
+use hookfast_store::{Act, Action, Filter, Found, JobId, Resolution, Step, Store, Which};
 use serde::Serialize;
 
 use super::pages::Pages;
@@ -46,7 +46,7 @@ pub async fn resolve(
     }
     let selection = resolve.selection().as_of_now(store).await?;
     let what = Written { selection: &selection, resolution: resolve.resolution.as_str() };
-    let audit = begin(store, "resolve", &resolve.who, Some(&resolve.why), &what).await?;
+    let audit = begin(store, Action::Resolve, &resolve.who, Some(&resolve.why), &what).await?;
     let broken = ActError::broken(audit);
     let mut pages = Pages::after(store, &selection, None);
     let mut progress = Progress::default();

@@ -1,7 +1,7 @@
 //! Which jobs an act is about, and how that stands in the audit.
 
 use hookfast_store::{Filter, Moment, Store, StoreError, Which};
-use hookfast_webhook::{EventId, FailureKind, HandlerName};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -58,7 +58,7 @@ struct Written {
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     until: Option<OffsetDateTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
+    state: Option<JobState>,
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     as_of: Option<OffsetDateTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,7 @@ mod tests {
             failure: Some(FailureKind::BadPayload),
             since: Some(time),
             until: Some(time + time::Duration::HOUR),
-            state: Some("failed".into()),
+            state: Some(JobState::Failed),
             as_of: Some(Moment { at: time, last_event: EventId(Uuid::now_v7()) }),
         };
         for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unfinished, Which::Unhandled] {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    Claim, Config, EffectKey, EffectKind, Filter, Found, JobId, Migrate, NewJob, Resolution, Routed, Settlement, Token,
-    Which, open,
+    Action, Claim, Config, EffectKey, EffectKind, Filter, Found, JobId, Migrate, NewJob, Resolution, Routed,
+    Settlement, Token, Which, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -185,7 +185,7 @@ async fn dead_letters_are_replayed_for_their_own_handlers_and_the_audit_says_by_
         assert_eq!(world.states(event).await, ["ledger pending", "mail pending"]);
     }
     let audit = world.store.audit(outcome.audit).await.unwrap().unwrap();
-    assert_eq!((audit.who.as_str(), audit.action.as_str(), audit.jobs, audit.is_done), ("ann@desk", "replay", 6, true));
+    assert_eq!((audit.who.as_str(), audit.action, audit.jobs, audit.is_done), ("ann@desk", Action::Replay, 6, true));
     assert_eq!(audit.why.as_deref(), Some("the bank is back"));
     assert_eq!(without_moment(&audit.filter), r#"{"selection":{"which":"dead_letters"}}"#);
 }
@@ -274,7 +274,7 @@ async fn a_replay_that_noted_no_moment_keeps_to_when_it_began() {
     let world = World::new().await;
     world.dead("invoice.paid", 2, &["ledger"]).await;
     let what = serde_json::json!({"selection": {"which": "finished"}});
-    let audit = begin(&*world.store, "replay", "ann", None, &what).await.unwrap();
+    let audit = begin(&*world.store, Action::Replay, "ann", None, &what).await.unwrap();
     world.dead("charge.refunded", 3, &["ledger"]).await;
     assert_eq!(world.resume(audit).await.unwrap().progress.changed, 2);
 }
@@ -544,7 +544,7 @@ async fn waiting_jobs_of_a_handler_that_is_gone_are_moved_and_those_that_a_worke
     let job = JobId { event: events[1], handler: name("gone") };
     assert_eq!(world.store.attempts(&job).await.unwrap().len(), 1, "history stays");
     let audit = world.store.audit(outcome.audit).await.unwrap().unwrap();
-    assert_eq!((audit.action.as_str(), audit.jobs, audit.is_done), ("move", 4, true));
+    assert_eq!((audit.action, audit.jobs, audit.is_done), (Action::Move, 4, true));
     let noted = r#"{"selection":{"which":"unfinished","handler":"gone","onto":"ledger"}}"#;
     assert_eq!(without_moment(&audit.filter), noted);
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hookfast_processor::Handlers;
 use hookfast_webhook::{
-    Answer, Clock, Endpoint, FixedClock, Genuine, Priority, Provider, Reading, Refusal, Request, Secrets, SystemClock,
-    Unreadable, Verified, explain, verify,
+    Answer, Clock, Endpoint, FixedClock, Genuine, Priority, ProofKind, Provider, Reading, Refusal, Request, Secrets,
+    SystemClock, Unreadable, Verified, explain, verify,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
@@ -149,11 +149,11 @@ fn report(provider: &dyn Provider, verdict: &Result<Verified, Refusal>, hint: Op
 fn proof_in_words(genuine: &Genuine) -> String {
     let proof = genuine.proof();
     match (proof.kind(), proof.secret_index()) {
-        ("signature", Some(index)) => format!("genuine: signed with secret number {}", index + 1),
-        ("partial_signature", Some(index)) => {
+        (ProofKind::Signature, Some(index)) => format!("genuine: signed with secret number {}", index + 1),
+        (ProofKind::PartialSignature, Some(index)) => {
             format!("genuine: signed with secret number {}, but the signature does not cover the events", index + 1)
         }
-        ("token", Some(index)) => format!("genuine: it carries secret number {}", index + 1),
+        (ProofKind::Token, Some(index)) => format!("genuine: it carries secret number {}", index + 1),
         _ => "taken as it is: nothing in it proves who sent it".into(),
     }
 }

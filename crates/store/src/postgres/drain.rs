@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hookfast_webhook::ProofKind;
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Error};
@@ -83,7 +84,7 @@ pub(super) async fn try_out(connection: &mut PgConnection, grace: Duration) -> R
         account: None,
         occurred_at: None,
         received_at: now,
-        proof: "none".into(),
+        proof: ProofKind::Unsigned,
         request_id: Uuid::now_v7(),
         remote_address: "127.0.0.1".into(),
         method: "POST".into(),

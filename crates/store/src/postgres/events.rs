@@ -4,6 +4,7 @@ use hookfast_webhook::EventId;
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{Error, Row};
 
+use crate::decode::word;
 use crate::{EventSummary, JobSummary, KeptArrival, StoredEvent, StoredHeaders};
 
 const CAME_AGAIN: &str = "
@@ -60,10 +61,10 @@ pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary
         .map(|row| {
             Ok(JobSummary {
                 handler: row.try_get("handler")?,
-                state: row.try_get("state")?,
+                state: word(row.try_get("state")?)?,
                 attempts: row.try_get::<i32, _>("attempts")?.into(),
                 due_at: row.try_get("due_at")?,
-                priority: row.try_get("priority")?,
+                priority: word(row.try_get("priority")?)?,
                 reason: row.try_get("reason")?,
             })
         })
@@ -73,7 +74,7 @@ pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary
 fn stored(row: &PgRow) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         summary: summary(row)?,
-        proof: row.try_get("proof")?,
+        proof: word(row.try_get("proof")?)?,
         request_id: row.try_get("request_id")?,
         remote_address: row.try_get("remote_address")?,
         method: row.try_get("method")?,

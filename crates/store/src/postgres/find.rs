@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hookfast_webhook::{EventId, Priority};
+use hookfast_webhook::{EventId, JobState};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
-use crate::job::{handler, priority};
+use crate::decode::{handler, optional_word};
 use crate::{Cursor, Filter, Found, Which};
 
 /// What holds for events. `starts_with` and not LIKE, which would read signs in the operator's text.
@@ -201,16 +201,15 @@ fn with_filter(
         .bind(filter.as_of.map(|moment| moment.at))
         .bind(filter.first_id(after))
         .bind(filter.last_id())
-        .bind(filter.state.clone())
+        .bind(filter.state.map(JobState::as_str))
 }
 
 fn found(row: &PgRow) -> Result<Found, Error> {
     let name: Option<&str> = row.try_get("handler")?;
-    let urgency: Option<&str> = row.try_get("priority")?;
     Ok(Found {
         event: EventId(row.try_get("event_id")?),
         handler: name.map(handler).transpose()?,
-        state: row.try_get("state")?,
+        state: optional_word(row.try_get("state")?)?,
         reason: row.try_get("reason")?,
         message: row.try_get("message")?,
         attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
@@ -221,7 +220,7 @@ fn found(row: &PgRow) -> Result<Found, Error> {
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,
         received_at: row.try_get("received_at")?,
-        priority: urgency.map_or(Priority::default(), priority),
+        priority: optional_word(row.try_get("priority")?)?.unwrap_or_default(),
         ordering_key: row.try_get("ordering_key")?,
     })
 }

@@ -7,6 +7,7 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
+use crate::decode::{optional_word, word};
 use crate::{Attempt, Audit, Effect, JobId, Moment};
 
 pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {
@@ -33,7 +34,7 @@ fn attempt(row: &PgRow) -> Result<Attempt, Error> {
         number: row.try_get::<i32, _>("number")?.unsigned_abs(),
         started_at: row.try_get("started_at")?,
         duration: Duration::from_micros(row.try_get::<i64, _>("duration_us")?.unsigned_abs()),
-        failure: row.try_get("failure")?,
+        failure: optional_word(row.try_get("failure")?)?,
         message: row.try_get("message")?,
         worker: row.try_get("worker")?,
     })
@@ -70,7 +71,7 @@ pub(super) async fn begin_act(pool: &PgPool, audit: &Audit) -> Result<(), Error>
     .bind(audit.id)
     .bind(audit.at)
     .bind(&audit.who)
-    .bind(&audit.action)
+    .bind(audit.action.as_str())
     .bind(&audit.why)
     .bind(&audit.filter)
     .bind(i64::try_from(audit.jobs).unwrap_or(i64::MAX))
@@ -99,7 +100,7 @@ fn audited(row: &PgRow) -> Result<Audit, Error> {
         id: row.try_get("id")?,
         at: row.try_get("at")?,
         who: row.try_get("who")?,
-        action: row.try_get("action")?,
+        action: word(row.try_get("action")?)?,
         why: row.try_get("why")?,
         filter: row.try_get("filter")?,
         jobs: row.try_get::<i64, _>("jobs")?.unsigned_abs(),

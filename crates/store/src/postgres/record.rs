@@ -121,7 +121,7 @@ impl<'a> IncomingEvent<'a> {
             event_type: event.event_type().as_str(),
             account: event.account().map(|account| account.as_str()),
             occurred_at: event.occurred_at(),
-            proof: delivery.proof.kind(),
+            proof: delivery.proof.kind().as_str(),
             method: request.method.as_str(),
             url,
             headers,

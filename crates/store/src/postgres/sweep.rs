@@ -9,7 +9,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::work::{column, job};
-use crate::job::{CRASHED, priority};
+use crate::decode::word;
+use crate::job::CRASHED;
 use crate::{Backlog, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
 
 /// `(SELECT clock_timestamp())` is read once, so that the index can answer what is due. Retries and leases are asked for
@@ -100,7 +101,7 @@ pub(super) async fn due_jobs(connection: &mut PgConnection, due: &DueJobs<'_>) -
 fn due_job(row: &PgRow) -> Result<DueJob, Error> {
     Ok(DueJob {
         place: DuePlace { due_at: row.try_get("due_at")?, event: EventId(row.try_get("event_id")?) },
-        priority: priority(row.try_get("priority")?),
+        priority: word(row.try_get("priority")?)?,
         crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
         is_ready: row.try_get("is_ready")?,
     })
@@ -135,7 +136,7 @@ const REPLAYED: &str = "SELECT coalesce(sum(jobs), 0)::bigint FROM audit WHERE a
 
 pub(super) async fn backlog(connection: &mut PgConnection) -> Result<Backlog, Error> {
     let counts = sqlx::query(COUNT).fetch_all(&mut *connection).await?;
-    let count = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get::<i64, _>(2)?.unsigned_abs()));
+    let count = |row: &PgRow| Ok((row.try_get(0)?, word(row.try_get(1)?)?, row.try_get::<i64, _>(2)?.unsigned_abs()));
     let oldest = sqlx::query(OLDEST_DUE).fetch_all(&mut *connection).await?;
     let age = |row: &PgRow| Ok((row.try_get(0)?, Duration::try_from_secs_f64(row.try_get(1)?).unwrap_or_default()));
     let replayed = sqlx::query(REPLAYED).fetch_one(connection).await?;

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookfast_webhook::EventId;
+use hookfast_webhook::{EventId, FailureKind};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Error, Row};
 use uuid::Uuid;
 
-use crate::job::{LOST_LEASE, handler, priority};
+use crate::decode::{handler, word};
+use crate::job::LOST_LEASE;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,
@@ -104,7 +105,7 @@ fn claimed(row: &PgRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
         attempt: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
         interruptions: row.try_get::<i32, _>("interruptions")?.unsigned_abs(),
-        priority: priority(row.try_get("priority")?),
+        priority: word(row.try_get("priority")?)?,
         event: ClaimedEvent {
             source: row.try_get("source")?,
             dedupe_key: row.try_get("dedupe_key")?,
@@ -162,8 +163,8 @@ pub(super) async fn settle(connection: &mut PgConnection, settlements: &[Settlem
         .bind(column(settlements, |run| run.job.event.0))
         .bind(column(settlements, |run| run.job.handler.as_str()))
         .bind(column(settlements, |run| run.token.0))
-        .bind(column(settlements, |run| run.outcome.state()))
-        .bind(column(settlements, |run| run.outcome.failure()))
+        .bind(column(settlements, |run| run.outcome.state().as_str()))
+        .bind(column(settlements, |run| run.outcome.failure().map(FailureKind::as_str)))
         .bind(column(settlements, |run| run.outcome.message()))
         .bind(column(settlements, |run| run.outcome.counts()))
         .bind(column(settlements, |run| run.outcome.retry_in().map(|wait| wait.as_secs_f64())))
@@ -188,7 +189,7 @@ pub(super) async fn settle(connection: &mut PgConnection, settlements: &[Settlem
 fn next(row: &PgRow) -> Result<Option<Ready>, Error> {
     let Some(event_id) = row.try_get("next_event_id")? else { return Ok(None) };
     let job = JobId { event: EventId(event_id), handler: handler(row.try_get("handler")?)? };
-    Ok(Some(Ready { job, priority: priority(row.try_get("next_priority")?) }))
+    Ok(Some(Ready { job, priority: word(row.try_get("next_priority")?)? }))
 }
 
 /// One value of every row, as an array to bind.

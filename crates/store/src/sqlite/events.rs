@@ -5,6 +5,7 @@ use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
 
 use super::moment::time;
+use crate::decode::word;
 use crate::{EventSummary, JobSummary, KeptArrival, StoredEvent, StoredHeaders};
 
 const CAME_AGAIN: &str = "
@@ -61,10 +62,10 @@ pub(super) async fn jobs_of(readers: &SqlitePool, id: EventId) -> Result<Vec<Job
         .map(|row| {
             Ok(JobSummary {
                 handler: row.try_get("handler")?,
-                state: row.try_get("state")?,
+                state: word(row.try_get("state")?)?,
                 attempts: row.try_get("attempts")?,
                 due_at: time(row.try_get("due_at")?)?,
-                priority: row.try_get("priority")?,
+                priority: word(row.try_get("priority")?)?,
                 reason: row.try_get("reason")?,
             })
         })
@@ -74,7 +75,7 @@ pub(super) async fn jobs_of(readers: &SqlitePool, id: EventId) -> Result<Vec<Job
 fn stored(row: &SqliteRow) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         summary: summary(row)?,
-        proof: row.try_get("proof")?,
+        proof: word(row.try_get("proof")?)?,
         request_id: row.try_get("request_id")?,
         remote_address: row.try_get("remote_address")?,
         method: row.try_get("method")?,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hookfast_webhook::EventId;
+use hookfast_webhook::{EventId, JobState};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::moment::{micros, time};
 use super::rows::id_list;
-use crate::job::{handler, priority};
+use crate::decode::{handler, optional_word, word};
 use crate::{Cursor, Filter, Found, Which};
 
 /// Two texts for lists and one for counting.
@@ -208,7 +208,7 @@ fn query<'q>(
         .bind(after.map(|cursor| cursor.event.0))
         .bind(after.map(|cursor| cursor.handler.as_str()))
         .bind(filter.as_of.map(|moment| micros(moment.at)))
-        .bind(filter.state.as_deref())
+        .bind(filter.state.map(JobState::as_str))
 }
 
 fn found(row: &SqliteRow) -> Result<Found, Error> {
@@ -216,7 +216,7 @@ fn found(row: &SqliteRow) -> Result<Found, Error> {
     Ok(Found {
         event: EventId(row.try_get("event_id")?),
         handler: row.try_get::<Option<&str>, _>("handler")?.map(handler).transpose()?,
-        state: row.try_get("state")?,
+        state: optional_word(row.try_get("state")?)?,
         reason: row.try_get("reason")?,
         message: row.try_get("message")?,
         attempts: row.try_get("attempts")?,
@@ -227,7 +227,7 @@ fn found(row: &SqliteRow) -> Result<Found, Error> {
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,
         received_at: time(row.try_get("received_at")?)?,
-        priority: priority(row.try_get("priority")?),
+        priority: word(row.try_get("priority")?)?,
         ordering_key: row.try_get("ordering_key")?,
     })
 }

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::moment::{micros, time};
+use crate::decode::{optional_word, word};
 use crate::{Attempt, Audit, Effect, JobId, Moment};
 
 pub(super) async fn moment(readers: &SqlitePool) -> Result<Moment, Error> {
@@ -30,7 +31,7 @@ fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
         number: row.try_get("number")?,
         started_at: time(row.try_get("started_at")?)?,
         duration: Duration::from_micros(row.try_get("duration_us")?),
-        failure: row.try_get("failure")?,
+        failure: optional_word(row.try_get("failure")?)?,
         message: row.try_get("message")?,
         worker: row.try_get("worker")?,
     })
@@ -64,7 +65,7 @@ pub(super) async fn begin_act(writer: &mut SqliteConnection, audit: &Audit) -> R
     .bind(audit.id)
     .bind(micros(audit.at))
     .bind(&audit.who)
-    .bind(&audit.action)
+    .bind(audit.action.as_str())
     .bind(audit.why.as_deref())
     .bind(&audit.filter)
     .bind(audit.jobs.cast_signed())
@@ -90,7 +91,7 @@ fn audited(row: &SqliteRow) -> Result<Audit, Error> {
         id: row.try_get("id")?,
         at: time(row.try_get("at")?)?,
         who: row.try_get("who")?,
-        action: row.try_get("action")?,
+        action: word(row.try_get("action")?)?,
         why: row.try_get("why")?,
         filter: row.try_get("filter")?,
         jobs: row.try_get("jobs")?,

@@ -179,7 +179,7 @@ impl<'a> InsertEvent<'a> {
             event.account().map(|account| account.as_str()),
             event.occurred_at().map(micros),
             micros(arrival.received_at),
-            event.delivery().proof.kind(),
+            event.delivery().proof.kind().as_str(),
             arrival.request_id.0.as_bytes(),
             arrival.remote_address.to_string(),
             request.method.as_str(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hookfast_webhook::{EventId, HandlerName};
+use hookfast_webhook::EventId;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions, Row};
@@ -22,6 +22,7 @@ use super::lock::{Words, lock};
 use super::moment::time;
 use super::open::{Content, DatabaseFile, PAGE_BYTES, check_private};
 use super::rows::{id_list, uuid_list};
+use crate::decode::{handler, word};
 use crate::head::Head;
 use crate::private::problem_of_private_file;
 use crate::spool::SpooledResend;
@@ -336,7 +337,7 @@ fn spooled(row: &SqliteRow, beside: &mut Beside) -> Result<Spooled, sqlx::Error>
         account: row.try_get("account")?,
         occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
         received_at: time(row.try_get("received_at")?)?,
-        proof: row.try_get("proof")?,
+        proof: word(row.try_get("proof")?)?,
         request_id,
         remote_address: row.try_get("remote_address")?,
         method: row.try_get("method")?,
@@ -351,11 +352,9 @@ fn spooled(row: &SqliteRow, beside: &mut Beside) -> Result<Spooled, sqlx::Error>
 }
 
 fn job(row: &SqliteRow) -> Result<NewJob, sqlx::Error> {
-    let handler: String = row.try_get("handler")?;
-    let priority: String = row.try_get("priority")?;
     Ok(NewJob {
-        handler: HandlerName::new(&handler).map_err(|error| sqlx::Error::Decode(error.into()))?,
-        priority: crate::job::priority(&priority),
+        handler: handler(row.try_get("handler")?)?,
+        priority: word(row.try_get("priority")?)?,
         ordering_key: row.try_get("ordering_key")?,
     })
 }

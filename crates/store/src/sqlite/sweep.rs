@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use hookfast_webhook::{EventId, HandlerName};
+use hookfast_webhook::{EventId, HandlerName, JobState};
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use super::moment::{micros, now, time};
 use super::work::job;
-use crate::job::{CRASHED, priority};
+use crate::decode::word;
+use crate::job::CRASHED;
 use crate::{Backlog, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
 
 /// The jobs of a handler whose retry is due or whose lease has ended. Retries and leases are asked for apart, because the
@@ -96,7 +97,10 @@ pub(super) async fn sweep(
             .await?;
         swept.has_more |= rows.len() >= sweep.limit as usize;
         swept.changed += rows.len();
-        for row in rows.iter().filter(|row| has_crashed(row)) {
+        for row in &rows {
+            if word::<JobState>(row.try_get("state")?)? != JobState::Processing {
+                continue;
+            }
             swept.crashed.push(job(row)?);
             if row.try_get::<u32, _>("crashes")? + 1 >= sweep.crash_limit {
                 swept.buried.push(job(row)?);
@@ -104,10 +108,6 @@ pub(super) async fn sweep(
         }
     }
     Ok(swept)
-}
-
-fn has_crashed(row: &SqliteRow) -> bool {
-    row.try_get::<&str, _>("state").is_ok_and(|state| state == "processing")
 }
 
 /// The index is read in its order, and for each row with an ordering key two other indexes are asked for one row each.
@@ -142,7 +142,7 @@ pub(super) async fn due_jobs(readers: &SqlitePool, due: &DueJobs<'_>) -> Result<
 fn due_job(row: &SqliteRow) -> Result<DueJob, Error> {
     Ok(DueJob {
         place: DuePlace { due_at: time(row.try_get("due_at")?)?, event: EventId(row.try_get("event_id")?) },
-        priority: priority(row.try_get("priority")?),
+        priority: word(row.try_get("priority")?)?,
         crashes: row.try_get("crashes")?,
         is_ready: row.try_get("is_ready")?,
     })
@@ -174,7 +174,7 @@ const REPLAYED: &str = "SELECT coalesce(sum(jobs), 0) FROM audit WHERE action = 
 pub(super) async fn backlog(readers: &SqlitePool) -> Result<Backlog, Error> {
     let now = now();
     let counts = sqlx::query(COUNT).fetch_all(readers).await?;
-    let count = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    let count = |row: &SqliteRow| Ok((row.try_get(0)?, word(row.try_get(1)?)?, row.try_get(2)?));
     let oldest = sqlx::query(OLDEST_DUE).bind(now).fetch_all(readers).await?;
     let age = |row: &SqliteRow| Ok((row.try_get(0)?, Duration::from_micros(now.abs_diff(row.try_get(1)?))));
     Ok(Backlog {

@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookfast_webhook::EventId;
+use hookfast_webhook::{EventId, FailureKind, JobState};
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
 
 use super::moment::{after, length, micros, now, time};
 use super::rows::{ManyRows, ROWS_MAX, Together, Values, id_list};
-use crate::job::{LOST_LEASE, handler, priority};
+use crate::decode::{handler, word};
+use crate::job::LOST_LEASE;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,
@@ -94,7 +95,7 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
         attempt: row.try_get("attempts")?,
         crashes: row.try_get("crashes")?,
         interruptions: row.try_get("interruptions")?,
-        priority: priority(row.try_get("priority")?),
+        priority: word(row.try_get("priority")?)?,
         event: ClaimedEvent {
             source: row.try_get("source")?,
             dedupe_key: row.try_get("dedupe_key")?,
@@ -175,7 +176,8 @@ pub(super) async fn settle(writer: &mut SqliteConnection, settlements: &[Settlem
 async fn next(writer: &mut SqliteConnection, settled: &[SqliteRow]) -> Result<Vec<Ready>, Error> {
     let mut finished: Vec<(&str, &str)> = Vec::new();
     for row in settled {
-        if let (Some(key), "succeeded" | "dead_letter") = (row.try_get("ordering_key")?, row.try_get("state")?) {
+        let state: JobState = word(row.try_get("state")?)?;
+        if let (Some(key), false) = (row.try_get("ordering_key")?, state.is_unfinished()) {
             finished.push((row.try_get("handler")?, key));
         }
     }
@@ -190,7 +192,7 @@ fn bind_attempt(settlement: &Settlement, values: &mut Values) {
         .add(settlement.attempt)
         .add(micros(settlement.started_at))
         .add(length(settlement.duration))
-        .add(settlement.outcome.failure())
+        .add(settlement.outcome.failure().map(FailureKind::as_str))
         .add(settlement.outcome.message())
         .add(&*settlement.worker);
 }
@@ -198,8 +200,8 @@ fn bind_attempt(settlement: &Settlement, values: &mut Values) {
 fn bind_settled(settlement: &Settlement, now: i64, values: &mut Values) {
     let retry_in = settlement.outcome.retry_in();
     bind_held(&settlement.job, settlement.token, values)
-        .add(settlement.outcome.state())
-        .add(settlement.outcome.failure())
+        .add(settlement.outcome.state().as_str())
+        .add(settlement.outcome.failure().map(FailureKind::as_str))
         .add(retry_in.map(|wait| now.saturating_add(length(wait))))
         .add(retry_in.is_none().then_some(now))
         .add(settlement.outcome.counts())
@@ -301,5 +303,5 @@ pub(super) fn job(row: &SqliteRow) -> Result<JobId, Error> {
 }
 
 pub(super) fn ready(row: &SqliteRow) -> Result<Ready, Error> {
-    Ok(Ready { job: job(row)?, priority: priority(row.try_get("priority")?) })
+    Ok(Ready { job: job(row)?, priority: word(row.try_get("priority")?)? })
 }

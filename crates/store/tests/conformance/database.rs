@@ -12,8 +12,8 @@ use hookfast_store::{
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
-    Arrival, Event, EventId, FailureKind, HandlerName, NoSample, Priority, Proved, Provider, Reading, Refusal, Request,
-    RequestId, SampleOrder, Secret, Secrets, SourceName, Unreadable, json, verify,
+    Arrival, Event, EventId, FailureKind, HandlerName, JobState, NoSample, Priority, Proved, Provider, Reading,
+    Refusal, Request, RequestId, SampleOrder, Secret, Secrets, SourceName, Unreadable, json, verify,
 };
 use http::{HeaderName, HeaderValue};
 use sqlx::Connection;
@@ -308,7 +308,7 @@ pub(crate) async fn job(store: &Arc<dyn Store>, id: &JobId) -> JobSummary {
     jobs.into_iter().find(|job| job.handler == id.handler.as_str()).expect("the job is there")
 }
 
-pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> String {
+pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> JobState {
     job(store, id).await.state
 }
 

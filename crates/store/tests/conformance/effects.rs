@@ -8,6 +8,7 @@ use hookfast_store::{
     BegunEffect, Claim, Claimed, EffectError, EffectKey, EffectKind, EffectTransaction, Outcome, Renewed, Store,
     StoreError, Token, Value,
 };
+use hookfast_webhook::JobState;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -137,7 +138,7 @@ async fn while_an_effect_is_open_nobody_takes_the_job(database: Database) {
     committed.expect("the job was ours all the time");
     let swept_later = sweep(&store).await;
     assert_eq!(swept.crashed.len() + swept_later.crashed.len(), 1, "afterwards it is taken");
-    assert_eq!(state(&store, &jobs[0]).await, "pending");
+    assert_eq!(state(&store, &jobs[0]).await, JobState::Pending);
     assert_eq!(postings(&database).await, 1);
     assert!(begin(&store, &claim_one(&store, &jobs[0]).await).await.is_done);
 }

@@ -5,9 +5,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use hookfast_store::{
-    Act, Audit, Cursor, Filter, Found, JobId, NewJob, Outcome, Resolution, Routed, Step, Store, StoreError, Which,
+    Act, Action, Audit, Cursor, Filter, Found, JobId, NewJob, Outcome, Resolution, Routed, Step, Store, StoreError,
+    Which,
 };
-use hookfast_webhook::{EventId, FailureKind, Priority};
+use hookfast_webhook::{EventId, FailureKind, JobState, Priority};
 use sqlx::Connection;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -123,7 +124,7 @@ async fn what_ended_after_a_moment_is_not_acted_on(database: Database) {
     settle(&store, &claim_one(&store, &letters[1]).await, dead()).await;
 
     let act_as_of = async |act| {
-        let audit = audit("act");
+        let audit = audit(Action::Replay);
         store.begin_act(&audit).await.unwrap();
         store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of }).await.unwrap()
     };
@@ -131,7 +132,7 @@ async fn what_ended_after_a_moment_is_not_acted_on(database: Database) {
     assert_eq!(act_as_of(replay(&wanted)).await, 1);
     assert_eq!(
         (state(&store, &letters[0]).await, state(&store, &letters[1]).await),
-        ("pending".into(), "dead_letter".into())
+        (JobState::Pending, JobState::DeadLetter)
     );
     let resolve = Act::Resolve { jobs: &letters, resolution: Resolution::Ignored };
     assert_eq!(act_as_of(resolve).await, 0);
@@ -175,7 +176,7 @@ async fn what_is_found_says_what_an_operator_needs(database: Database) {
 
     let found = find(&store, Which::DeadLetters, &Filter::default()).await.remove(0);
     assert_eq!((found.event, found.handler), (id.event, Some(handler("ledger"))));
-    assert_eq!((found.state.as_deref(), found.reason.as_deref()), (Some("dead_letter"), Some("refused")));
+    assert_eq!((found.state, found.reason.as_deref()), (Some(JobState::DeadLetter), Some("refused")));
     assert_eq!((found.message.as_deref(), found.attempts), (Some("no such customer"), 2));
     assert!(is_in(found.finished_at.expect("it has ended"), Duration::ZERO));
     assert_eq!((found.source.as_str(), found.event_type.as_str()), ("stripe", "invoice.paid"));
@@ -208,12 +209,12 @@ async fn pages_follow_each_other_without_gaps(database: Database) {
     }
 }
 
-fn audit(action: &str) -> Audit {
+fn audit(action: Action) -> Audit {
     Audit {
         id: Uuid::now_v7(),
         at: at(0),
         who: "ann@example.com".into(),
-        action: action.into(),
+        action,
         why: Some("the ledger was down".into()),
         filter: r#"{"handler":"ledger"}"#.into(),
         jobs: 0,
@@ -224,7 +225,7 @@ fn audit(action: &str) -> Audit {
 
 /// An act of one step. Says how many jobs it changed.
 async fn act(store: &Arc<dyn Store>, act: Act<'_>) -> u64 {
-    let audit = audit(if matches!(act, Act::Replay { .. }) { "replay" } else { "resolve" });
+    let audit = audit(if matches!(act, Act::Replay { .. }) { Action::Replay } else { Action::Resolve });
     store.begin_act(&audit).await.unwrap();
     store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap()
 }
@@ -253,13 +254,13 @@ async fn a_replay_makes_finished_jobs_pending_and_leaves_the_others_alone(databa
 
     for id in &finished {
         let replayed = job(&store, id).await;
-        assert_eq!((replayed.state.as_str(), replayed.attempts, replayed.reason), ("pending", 0, None));
+        assert_eq!((replayed.state, replayed.attempts, replayed.reason), (JobState::Pending, 0, None));
         assert!(is_in(replayed.due_at, Duration::ZERO));
         assert_eq!(store.attempts(id).await.unwrap().len(), 1, "history stays");
         assert_eq!(claim_one(&store, id).await.attempt, 1, "attempts start again");
     }
-    assert_eq!(state(&store, &waiting).await, "failed");
-    assert_eq!(state(&store, &fresh[1]).await, "pending");
+    assert_eq!(state(&store, &waiting).await, JobState::Failed);
+    assert_eq!(state(&store, &fresh[1]).await, JobState::Pending);
     settle(&store, &running, Outcome::Succeeded).await;
     assert_eq!(act(&store, replay(&[])).await, 0);
 }
@@ -310,15 +311,18 @@ async fn only_dead_letters_are_resolved(database: Database) {
     let jobs = [letter.clone(), succeeded.clone(), waiting.clone(), job_of(EventId(Uuid::now_v7()), "ledger")];
     assert_eq!(act(&store, Act::Resolve { jobs: &jobs, resolution: Resolution::ManualFix }).await, 1);
     let resolved = job(&store, &letter).await;
-    assert_eq!((resolved.state.as_str(), resolved.reason.as_deref()), ("resolved", Some("manual_fix")));
-    assert_eq!((state(&store, &succeeded).await, state(&store, &waiting).await), ("succeeded".into(), "failed".into()));
-    assert_eq!(store.backlog().await.unwrap().jobs, [("ledger".into(), "failed".into(), 1)]);
+    assert_eq!((resolved.state, resolved.reason.as_deref()), (JobState::Resolved, Some("manual_fix")));
+    assert_eq!(
+        (state(&store, &succeeded).await, state(&store, &waiting).await),
+        (JobState::Succeeded, JobState::Failed)
+    );
+    assert_eq!(store.backlog().await.unwrap().jobs, [("ledger".into(), JobState::Failed, 1)]);
 }
 
 async fn an_act_is_noted_step_by_step(database: Database) {
     let store = database.open().await;
     let letters = [settled_job(&store, dead()).await, settled_job(&store, dead()).await];
-    let noted = audit("replay");
+    let noted = audit(Action::Replay);
     store.begin_act(&noted).await.unwrap();
     assert_eq!(store.audit(noted.id).await.unwrap(), Some(noted.clone()));
     assert_eq!(store.audit(Uuid::now_v7()).await.unwrap(), None);
@@ -339,7 +343,7 @@ async fn an_act_is_noted_step_by_step(database: Database) {
     assert_eq!(whole, Audit { jobs: 2, is_done: true, ..noted.clone() });
     assert_eq!(store.backlog().await.unwrap().replayed, 2);
 
-    let later = Audit { at: at(1), ..audit("resolve") };
+    let later = Audit { at: at(1), ..audit(Action::Resolve) };
     store.begin_act(&later).await.unwrap();
     assert_eq!(store.latest_audits(10).await.unwrap(), [later.clone(), whole]);
     assert_eq!(store.latest_audits(1).await.unwrap(), slice::from_ref(&later));
@@ -354,7 +358,7 @@ async fn what_cannot_be_noted_is_not_done(database: Database) {
     let step = Step { audit: Uuid::now_v7(), act: replay(&wanted), next_after: None, is_last: true, as_of: None };
     let refused = store.act(&step).await;
     assert!(matches!(refused, Err(StoreError::Rejected(_))), "{refused:?}");
-    assert_eq!(state(&store, &letter).await, "dead_letter");
+    assert_eq!(state(&store, &letter).await, JobState::DeadLetter);
 }
 
 /// As another transaction would that changes the table, until it is dropped.
@@ -411,16 +415,16 @@ async fn unfinished_jobs_are_found_with_when_they_are_due(database: Database) {
     let running = claim_one(&store, &record_jobs(&store, 1).await[0]).await.job;
     let found = find(&store, Which::Unfinished, &Filter::default()).await;
     assert_eq!(jobs(&found), [waiting.clone(), failed_one.clone(), running.clone()]);
-    let states: Vec<_> = found.iter().map(|found| found.state.as_deref().expect("a job has a state")).collect();
-    assert_eq!(states, ["pending", "failed", "processing"]);
+    let states: Vec<_> = found.iter().map(|found| found.state.expect("a job has a state")).collect();
+    assert_eq!(states, [JobState::Pending, JobState::Failed, JobState::Processing]);
     assert!(is_in(found[1].due_at.expect("it is tried again"), HOUR));
     assert_eq!(found[1].message.as_deref(), Some("no route"));
     assert!(is_in(found[2].claimed_at.expect("a worker has it"), Duration::ZERO));
     assert!(is_in(found[2].due_at.expect("it has a lease"), LEASE));
-    let only = |state: &str| Filter { state: Some(state.into()), ..Filter::default() };
-    assert_eq!(jobs(&find(&store, Which::Unfinished, &only("failed")).await), [failed_one]);
-    assert_eq!(jobs(&find(&store, Which::Unfinished, &only("processing")).await), [running]);
-    assert_eq!(find(&store, Which::Finished, &only("resolved")).await, []);
+    let only = |state| Filter { state: Some(state), ..Filter::default() };
+    assert_eq!(jobs(&find(&store, Which::Unfinished, &only(JobState::Failed)).await), [failed_one]);
+    assert_eq!(jobs(&find(&store, Which::Unfinished, &only(JobState::Processing)).await), [running]);
+    assert_eq!(find(&store, Which::Finished, &only(JobState::Resolved)).await, []);
     let other = Filter { handler: Some("mail".into()), ..Filter::default() };
     assert_eq!(find(&store, Which::Unfinished, &other).await, []);
 }
@@ -438,9 +442,9 @@ async fn only_what_no_worker_has_is_moved_or_abandoned(database: Database) {
     assert_eq!(act(&store, Act::Move { jobs: &moved }).await, 2);
     for id in [&waiting[0], &failed_one] {
         let old = job(&store, id).await;
-        assert_eq!((old.state.as_str(), old.reason.as_deref()), ("resolved", Some("moved")));
+        assert_eq!((old.state, old.reason.as_deref()), (JobState::Resolved, Some("moved")));
         let new = job(&store, &job_of(id.event, "mail")).await;
-        assert_eq!((new.state.as_str(), new.attempts, new.priority.as_str()), ("pending", 0, "high"));
+        assert_eq!((new.state, new.attempts, new.priority), (JobState::Pending, 0, Priority::High));
         assert!(is_in(new.due_at, Duration::ZERO));
     }
     assert_eq!(store.jobs_of(succeeded.event).await.unwrap().len(), 1);
@@ -458,7 +462,7 @@ async fn only_what_no_worker_has_is_moved_or_abandoned(database: Database) {
     let abandon = Act::Abandon { jobs: slice::from_ref(&late), resolution: Resolution::Ignored };
     assert_eq!(act(&store, abandon).await, 1);
     let settled = store.settle(&[settlement(&lost, Outcome::Succeeded)]).await.unwrap();
-    assert_eq!((settled.stale, state(&store, &late).await), (vec![late.clone()], "resolved".into()));
+    assert_eq!((settled.stale, state(&store, &late).await), (vec![late.clone()], JobState::Resolved));
 }
 
 async fn every_source_that_had_an_event_is_named_once(database: Database) {

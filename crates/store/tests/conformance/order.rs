@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::DeadLetters::{Block, StepOver};
-use hookfast_store::{Act, Audit, DeadLetters, NewJob, Outcome, Ready, Resolution, Routed, Step, Store, Sweep};
+use hookfast_store::{Act, Action, Audit, DeadLetters, NewJob, Outcome, Ready, Resolution, Routed, Step, Store, Sweep};
 use hookfast_webhook::{EventId, Priority};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ async fn a_resolved_dead_letter_is_out_of_the_way(database: Database) {
         id: Uuid::now_v7(),
         at: OffsetDateTime::now_utc(),
         who: "operator".into(),
-        action: "resolve".into(),
+        action: Action::Resolve,
         why: None,
         filter: "{}".into(),
         jobs: 0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{Claim, DueJob, DueJobs, DuePlace, JobId, NewJob, Outcome, Routed, Store, Sweep, Swept};
-use hookfast_webhook::Priority;
+use hookfast_webhook::{FailureKind, JobState, Priority};
 
 use crate::database::{
     Database, broom, claim, claim_one, dead, due_jobs, event, events_of, failed, handler, ids, is_in, job, job_of,
@@ -34,7 +34,7 @@ async fn a_job_whose_dispatch_was_lost_is_found(database: Database) {
     let id = job_of(routed.event.id(), "ledger");
     assert_eq!(lose_leases(&database, &store).await, Swept::default(), "nothing is written about a pending job");
     let found = job(&store, &id).await;
-    assert_eq!((found.state.as_str(), found.attempts), ("pending", 0));
+    assert_eq!((found.state, found.attempts), (JobState::Pending, 0));
     let place = DuePlace { due_at: found.due_at, event: id.event };
     let due = DueJob { place, priority: Priority::High, crashes: 0, is_ready: true };
     assert_eq!(due_jobs(&store, None).await, slice::from_ref(&due));
@@ -50,7 +50,7 @@ async fn a_due_retry_becomes_pending(database: Database) {
     assert_eq!(due_jobs(&store, None).await, [], "only what is pending can be claimed");
     assert_eq!(sweep(&store).await, Swept { changed: 1, ..Swept::default() });
     let pending = job(&store, &id).await;
-    assert_eq!((pending.state.as_str(), pending.attempts), ("pending", 1));
+    assert_eq!((pending.state, pending.attempts), (JobState::Pending, 1));
     assert!(is_in(pending.due_at, Duration::ZERO), "{}", pending.due_at);
     assert_eq!(ready(&store).await, [id]);
     assert_eq!(sweep(&store).await, Swept::default());
@@ -65,13 +65,13 @@ async fn a_lease_that_ended_is_an_attempt_of_its_own_kind(database: Database) {
     let due = due_jobs(&store, None).await;
     assert_eq!(due.iter().map(|due| (due.place.event, due.crashes)).collect::<Vec<_>>(), [(id.event, 1)]);
     let crashed = job(&store, &id).await;
-    assert_eq!((crashed.state.as_str(), crashed.attempts), ("pending", 1));
+    assert_eq!((crashed.state, crashed.attempts), (JobState::Pending, 1));
     assert!(is_in(crashed.due_at, Duration::ZERO), "it is due at once: {}", crashed.due_at);
 
     let attempts = store.attempts(&id).await.unwrap();
     assert_eq!(attempts.len(), 1);
     assert_eq!((attempts[0].number, attempts[0].worker.as_str()), (1, "w1"));
-    assert_eq!(attempts[0].failure.as_deref(), Some("crash"));
+    assert_eq!(attempts[0].failure, Some(FailureKind::Crash));
     assert_eq!(attempts[0].message.as_deref(), Some("the process died or lost its lease"));
     assert!(attempts[0].duration >= Duration::from_secs(36_000), "{:?}", attempts[0].duration);
     assert!(is_in(attempts[0].started_at + attempts[0].duration, Duration::ZERO));
@@ -92,7 +92,7 @@ async fn too_many_crashes_make_a_dead_letter(database: Database) {
     let only = vec![id.clone()];
     assert_eq!(swept, Swept { changed: 1, crashed: only.clone(), buried: only, ..Swept::default() });
     let buried = job(&store, &id).await;
-    assert_eq!((buried.state.as_str(), buried.attempts, buried.reason.as_deref()), ("dead_letter", 3, Some("crash")));
+    assert_eq!((buried.state, buried.attempts, buried.reason.as_deref()), (JobState::DeadLetter, 3, Some("crash")));
     assert_eq!(store.attempts(&id).await.unwrap().len(), 3);
     assert_eq!(lose_leases(&database, &store).await, Swept::default());
     assert_eq!(due_jobs(&store, None).await, []);
@@ -155,7 +155,7 @@ async fn leases_are_left_alone_when_they_are_not_to_be_judged(database: Database
     assert_eq!(store.sweep(&lenient).await.unwrap(), Swept { changed: 1, ..Swept::default() }, "the retry is due");
     assert_eq!(store.sweep(&lenient).await.unwrap(), Swept::default());
     assert_eq!(job(&store, &held).await, before);
-    assert_eq!((state(&store, &held).await.as_str(), state(&store, &retry).await.as_str()), ("processing", "pending"));
+    assert_eq!((state(&store, &held).await, state(&store, &retry).await), (JobState::Processing, JobState::Pending));
     assert_eq!(store.attempts(&held).await.unwrap(), []);
     settle(&store, &claimed, Outcome::Succeeded).await;
     assert_eq!(sweep(&store).await, Swept::default(), "it was the worker's all the time");
@@ -191,7 +191,7 @@ async fn a_sweep_goes_up_to_the_limit_and_for_these_handlers_only(database: Data
     assert_eq!(store.sweep(&limited).await.unwrap(), Swept::default());
     assert_eq!(store.sweep(&broom(&[])).await.unwrap(), Swept::default());
     for routed in &both {
-        assert_eq!(state(&store, &job_of(routed.event.id(), "mail")).await, "failed", "it was not asked for");
+        assert_eq!(state(&store, &job_of(routed.event.id(), "mail")).await, JobState::Failed, "it was not asked for");
     }
     let swept = store.sweep(&broom(&[handler("mail"), handler("ledger")])).await.unwrap();
     assert_eq!((swept.changed, swept.has_more), (3, false));
@@ -205,7 +205,7 @@ async fn the_longest_due_become_pending_first(database: Database) {
     database.let_time_pass().await;
     let ledger = [handler("ledger")];
     assert_eq!(store.sweep(&Sweep { limit: 1, ..broom(&ledger) }).await.unwrap().changed, 1);
-    assert_eq!((state(&store, &first).await.as_str(), state(&store, &second).await.as_str()), ("pending", "failed"));
+    assert_eq!((state(&store, &first).await, state(&store, &second).await), (JobState::Pending, JobState::Failed));
 }
 
 /// All due jobs of the ledger, in pages of this size.
@@ -328,14 +328,13 @@ async fn the_backlog_counts_what_is_unfinished_or_dead(database: Database) {
     settled_job(&store, failed()).await;
     settled_job(&store, dead()).await;
     let backlog = store.backlog().await.unwrap();
-    let counts: Vec<_> =
-        backlog.jobs.iter().map(|(handler, state, jobs)| (handler.as_str(), state.as_str(), *jobs)).collect();
+    let counts: Vec<_> = backlog.jobs.iter().map(|(handler, state, jobs)| (handler.as_str(), *state, *jobs)).collect();
     let expected = [
-        ("ledger", "dead_letter", 1),
-        ("ledger", "failed", 1),
-        ("ledger", "pending", 2),
-        ("ledger", "processing", 1),
-        ("mail", "pending", 1),
+        ("ledger", JobState::DeadLetter, 1),
+        ("ledger", JobState::Failed, 1),
+        ("ledger", JobState::Pending, 2),
+        ("ledger", JobState::Processing, 1),
+        ("mail", JobState::Pending, 1),
     ];
     assert_eq!(counts, expected);
     assert_eq!((backlog.oldest_due, backlog.replayed), (vec![], 0));
@@ -379,9 +378,11 @@ async fn the_backlog_has_no_cap(database: Database) {
         )
         .await;
     let backlog = store.backlog().await.unwrap();
-    let counts: Vec<_> =
-        backlog.jobs.iter().map(|(handler, state, jobs)| (handler.as_str(), state.as_str(), *jobs)).collect();
-    assert_eq!(counts, [("gone", "pending", 2100), ("ledger", "dead_letter", 2050), ("ledger", "pending", 50)]);
+    let counts: Vec<_> = backlog.jobs.iter().map(|(handler, state, jobs)| (handler.as_str(), *state, *jobs)).collect();
+    assert_eq!(
+        counts,
+        [("gone", JobState::Pending, 2100), ("ledger", JobState::DeadLetter, 2050), ("ledger", JobState::Pending, 50)]
+    );
     assert_eq!(backlog.oldest_due.iter().map(|(handler, _)| handler.as_str()).collect::<Vec<_>>(), ["gone"]);
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use hookfast_store::{Migrate, OpenError, Outcome};
-use hookfast_webhook::EventId;
+use hookfast_webhook::{EventId, JobState, Priority};
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use uuid::uuid;
@@ -62,7 +62,7 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
     }
     settle(&store, &claimed, Outcome::Succeeded).await;
     let done = job(&store, &id).await;
-    assert_eq!((done.state.as_str(), done.priority.as_str()), ("succeeded", "normal"));
+    assert_eq!((done.state, done.priority), (JobState::Succeeded, Priority::Normal));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hookfast_store::{
     Attempt, Claim, Claimed, DueJobs, Interruption, JobId, LostRun, Outcome, Renewed, Store, Swept, Token,
 };
-use hookfast_webhook::{EventId, FailureKind, Priority};
+use hookfast_webhook::{EventId, FailureKind, JobState, Priority};
 use uuid::Uuid;
 
 use crate::database::{
@@ -38,9 +38,9 @@ async fn a_claim_brings_the_events_along_in_their_order(database: Database) {
     assert!(told.headers.iter().any(|(name, value)| name == "x-odd" && value == b"\xff'\"\\"));
 
     let held = job(&store, &claimed[0].job).await;
-    assert_eq!((held.state.as_str(), held.attempts), ("processing", 1));
+    assert_eq!((held.state, held.attempts), (JobState::Processing, 1));
     assert!(is_in(held.due_at, LEASE), "{}", held.due_at);
-    assert_eq!(state(&store, &job_of(second, "mail")).await, "pending", "another handler's job is another job");
+    assert_eq!(state(&store, &job_of(second, "mail")).await, JobState::Pending, "another handler's job is another job");
 }
 
 async fn only_pending_jobs_are_claimed(database: Database) {
@@ -82,7 +82,7 @@ async fn claims_at_the_same_time_take_each_job_once(database: Database) {
 }
 
 /// What the history says of a job, without the times.
-async fn history(store: &Arc<dyn Store>, id: &JobId) -> Vec<(u32, Option<String>, Option<String>)> {
+async fn history(store: &Arc<dyn Store>, id: &JobId) -> Vec<(u32, Option<FailureKind>, Option<String>)> {
     let attempts = store.attempts(id).await.unwrap();
     attempts.into_iter().map(|attempt| (attempt.number, attempt.failure, attempt.message)).collect()
 }
@@ -91,7 +91,7 @@ async fn a_success_is_the_end(database: Database) {
     let store = database.open().await;
     let id = settled_job(&store, Outcome::Succeeded).await;
     let done = job(&store, &id).await;
-    assert_eq!((done.state.as_str(), done.attempts, done.reason), ("succeeded", 1, None));
+    assert_eq!((done.state, done.attempts, done.reason), (JobState::Succeeded, 1, None));
     let attempts = store.attempts(&id).await.unwrap();
     assert_eq!(attempts.len(), 1);
     let Attempt { number, started_at, duration, failure, message, worker } = &attempts[0];
@@ -105,9 +105,9 @@ async fn a_failure_is_tried_again_when_it_is_time(database: Database) {
     let store = database.open().await;
     let id = settled_job(&store, failed()).await;
     let waiting = job(&store, &id).await;
-    assert_eq!((waiting.state.as_str(), waiting.attempts, waiting.reason.as_deref()), ("failed", 1, Some("network")));
+    assert_eq!((waiting.state, waiting.attempts, waiting.reason.as_deref()), (JobState::Failed, 1, Some("network")));
     assert!(is_in(waiting.due_at, HOUR), "{}", waiting.due_at);
-    assert_eq!(history(&store, &id).await, [(1, Some("network".into()), Some("no route".into()))]);
+    assert_eq!(history(&store, &id).await, [(1, Some(FailureKind::Network), Some("no route".into()))]);
 
     assert_eq!(lose_leases(&database, &store).await, Swept { changed: 1, ..Swept::default() });
     assert_eq!(ready(&store).await, slice::from_ref(&id));
@@ -122,8 +122,8 @@ async fn a_dead_letter_says_why(database: Database) {
     let store = database.open().await;
     let id = settled_job(&store, dead()).await;
     let letter = job(&store, &id).await;
-    assert_eq!((letter.state.as_str(), letter.attempts, letter.reason.as_deref()), ("dead_letter", 1, Some("refused")));
-    assert_eq!(history(&store, &id).await, [(1, Some("refused".into()), Some("no such customer".into()))]);
+    assert_eq!((letter.state, letter.attempts, letter.reason.as_deref()), (JobState::DeadLetter, 1, Some("refused")));
+    assert_eq!(history(&store, &id).await, [(1, Some(FailureKind::Refused), Some("no such customer".into()))]);
     assert_eq!(lose_leases(&database, &store).await.changed, 0);
 }
 
@@ -133,12 +133,16 @@ fn interrupted(by: Interruption) -> Outcome {
 
 async fn an_interrupted_run_does_not_count(database: Database) {
     let store = database.open().await;
-    for (by, kind) in [(Interruption::Store, "pipeline"), (Interruption::Process, "interrupted")] {
+    for (by, kind) in [(Interruption::Store, FailureKind::Pipeline), (Interruption::Process, FailureKind::Interrupted)]
+    {
         let id = settled_job(&store, interrupted(by)).await;
         let waiting = job(&store, &id).await;
-        assert_eq!((waiting.state.as_str(), waiting.attempts, waiting.reason.as_deref()), ("failed", 0, Some(kind)));
+        assert_eq!(
+            (waiting.state, waiting.attempts, waiting.reason.as_deref()),
+            (JobState::Failed, 0, Some(kind.as_str()))
+        );
         assert!(is_in(waiting.due_at, HOUR), "{}", waiting.due_at);
-        assert_eq!(history(&store, &id).await, [(1, Some(kind.into()), Some("it was cut short".into()))]);
+        assert_eq!(history(&store, &id).await, [(1, Some(kind), Some("it was cut short".into()))]);
         lose_leases(&database, &store).await;
         assert_eq!(claim_one(&store, &id).await.attempt, 1);
     }
@@ -187,20 +191,20 @@ async fn a_late_settlement_writes_nothing(database: Database) {
         let settled = store.settle(&[settlement(&late, outcome)]).await.unwrap();
         assert_eq!(settled.stale, slice::from_ref(&id), "after the sweep it is nobody's");
     }
-    assert_eq!(state(&store, &id).await, "pending");
+    assert_eq!(state(&store, &id).await, JobState::Pending);
 
     let holder = claim_one(&store, &id).await;
     assert_ne!(holder.token, late.token);
     let settled = store.settle(&[settlement(&late, Outcome::Succeeded)]).await.unwrap();
     assert_eq!(settled.stale, slice::from_ref(&id), "and now another's");
-    assert_eq!(state(&store, &id).await, "processing");
-    let crash = (1, Some("crash".into()), Some("the process died or lost its lease".into()));
+    assert_eq!(state(&store, &id).await, JobState::Processing);
+    let crash = (1, Some(FailureKind::Crash), Some("the process died or lost its lease".into()));
     assert_eq!(history(&store, &id).await, slice::from_ref(&crash));
 
     settle(&store, &holder, Outcome::Succeeded).await;
     let twice = store.settle(&[settlement(&holder, failed())]).await.unwrap();
     assert_eq!(twice.stale, slice::from_ref(&id), "what is settled is settled");
-    assert_eq!(state(&store, &id).await, "succeeded");
+    assert_eq!(state(&store, &id).await, JobState::Succeeded);
     assert_eq!(history(&store, &id).await, [crash, (2, None, None)]);
 }
 
@@ -215,7 +219,7 @@ async fn the_stale_in_a_batch_do_not_hinder_the_others(database: Database) {
     for job in &jobs {
         states.push(state(&store, job).await);
     }
-    assert_eq!(states, ["succeeded", "processing", "succeeded"]);
+    assert_eq!(states, [JobState::Succeeded, JobState::Processing, JobState::Succeeded]);
     assert_eq!(store.attempts(&jobs[1]).await.unwrap(), []);
     assert_eq!(store.settle(&[]).await.unwrap().stale, []);
 }
@@ -266,9 +270,9 @@ async fn what_is_handed_back_is_as_before_and_due_at_once(database: Database) {
     let claimed = claim(&store, &jobs).await;
     store.hand_back(&[(jobs[0].clone(), claimed[0].token), (jobs[1].clone(), Token(Uuid::new_v4()))]).await.unwrap();
     let back = job(&store, &jobs[0]).await;
-    assert_eq!((back.state.as_str(), back.attempts), ("pending", 0));
+    assert_eq!((back.state, back.attempts), (JobState::Pending, 0));
     assert!(is_in(back.due_at, Duration::ZERO));
-    assert_eq!(state(&store, &jobs[1]).await, "processing", "with another token nothing happens");
+    assert_eq!(state(&store, &jobs[1]).await, JobState::Processing, "with another token nothing happens");
     assert_eq!(store.attempts(&jobs[0]).await.unwrap(), []);
     assert_eq!(store.settle(&[settlement(&claimed[0], Outcome::Succeeded)]).await.unwrap().stale, jobs[..1]);
     assert_eq!(ready(&store).await, jobs[..1]);
@@ -304,8 +308,8 @@ fn run_of(claimed: &Claimed) -> LostRun {
 }
 
 /// What the history says of a run that was pardoned.
-fn pardoned(number: u32) -> (u32, Option<String>, Option<String>) {
-    (number, Some("interrupted".into()), Some("the run lost its lease, although its process lived".into()))
+fn pardoned(number: u32) -> (u32, Option<FailureKind>, Option<String>) {
+    (number, Some(FailureKind::Interrupted), Some("the run lost its lease, although its process lived".into()))
 }
 
 async fn a_pardon_undoes_a_crash(database: Database) {
@@ -315,7 +319,7 @@ async fn a_pardon_undoes_a_crash(database: Database) {
     lose_leases(&database, &store).await;
     store.pardon(&[run_of(&lost[0])]).await.unwrap();
     let innocent = job(&store, &jobs[0]).await;
-    assert_eq!((innocent.state.as_str(), innocent.attempts), ("pending", 0));
+    assert_eq!((innocent.state, innocent.attempts), (JobState::Pending, 0));
     assert_eq!(history(&store, &jobs[0]).await, [pardoned(1)]);
     store.pardon(&[run_of(&lost[0])]).await.unwrap();
     store.pardon(&[]).await.unwrap();
@@ -335,7 +339,7 @@ async fn only_the_run_that_is_named_is_pardoned(database: Database) {
         LostRun { job: job_of(id.event, "mail"), ..run_of(&lost) },
     ];
     store.pardon(&others).await.unwrap();
-    assert_eq!(history(&store, &id).await[0].1.as_deref(), Some("crash"));
+    assert_eq!(history(&store, &id).await[0].1, Some(FailureKind::Crash));
     let again = claim_one(&store, &id).await;
     assert_eq!((again.attempt, again.crashes), (2, 1));
 }
@@ -349,17 +353,17 @@ async fn a_pardoned_dead_letter_is_pending_again(database: Database) {
         last = claim(&store, &[jobs[0].clone(), jobs[2].clone()]).await;
         lose_leases(&database, &store).await;
     }
-    assert_eq!(state(&store, &jobs[0]).await, "dead_letter");
+    assert_eq!(state(&store, &jobs[0]).await, JobState::DeadLetter);
     store.pardon(&[run_of(&last[0]), LostRun { job: jobs[1].clone(), ..run_of(&last[0]) }]).await.unwrap();
     let back = job(&store, &jobs[0]).await;
-    assert_eq!((back.state.as_str(), back.attempts, back.reason), ("pending", 2, None));
+    assert_eq!((back.state, back.attempts, back.reason), (JobState::Pending, 2, None));
     assert!(is_in(back.due_at, Duration::ZERO), "{}", back.due_at);
     assert_eq!(ready(&store).await, jobs[..1]);
     assert_eq!(history(&store, &jobs[0]).await[2], pardoned(3));
     let again = claim_one(&store, &jobs[0]).await;
     assert_eq!((again.attempt, again.crashes), (3, 2));
     for other in [&jobs[1], &jobs[2]] {
-        assert_eq!(state(&store, other).await, "dead_letter");
+        assert_eq!(state(&store, other).await, JobState::DeadLetter);
     }
 }
 
@@ -372,13 +376,13 @@ async fn a_pardon_does_not_disturb_the_run_that_came_after(database: Database) {
     let holder = store.claim(&Claim { worker: "w2", ..wish(&ledger, &events) }).await.unwrap().remove(0);
     store.pardon(&[run_of(&lost)]).await.unwrap();
     let held = job(&store, &id).await;
-    assert_eq!(held.state, "processing");
+    assert_eq!(held.state, JobState::Processing);
     assert!(is_in(held.due_at, LEASE), "{}", held.due_at);
     assert_eq!(store.renew(&[(id.clone(), holder.token)], LEASE).await.unwrap(), Renewed::default());
     settle(&store, &holder, failed()).await;
     let failed = job(&store, &id).await;
-    assert_eq!((failed.state.as_str(), failed.attempts), ("failed", 1), "the lost run is none of the attempts");
-    let network = (2, Some("network".into()), Some("no route".into()));
+    assert_eq!((failed.state, failed.attempts), (JobState::Failed, 1), "the lost run is none of the attempts");
+    let network = (2, Some(FailureKind::Network), Some("no route".into()));
     assert_eq!(history(&store, &id).await, [pardoned(1), network]);
 }
 
@@ -391,7 +395,7 @@ async fn a_pardon_leaves_a_job_alone_that_is_done(database: Database) {
     let before = job(&store, &id).await;
     store.pardon(&[run_of(&lost)]).await.unwrap();
     assert_eq!(job(&store, &id).await, before);
-    assert_eq!(before.state, "succeeded");
+    assert_eq!(before.state, JobState::Succeeded);
     assert_eq!(history(&store, &id).await, [pardoned(1), (2, None, None)]);
 }
 

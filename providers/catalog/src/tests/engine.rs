@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hookfast_webhook::signature::{Algorithm, Encoding, KeyForm, Scheme};
-use hookfast_webhook::{Answer, Proved, Provider, Refusal, Request, Secrets, Verified, verify};
+use hookfast_webhook::{Answer, ProofKind, Proved, Provider, Refusal, Request, Secrets, Verified, verify};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use time::Duration;
 
@@ -163,7 +163,7 @@ fn mailgun_signs_a_time_and_a_token_and_nothing_else() {
     };
     for id in ["a", "b"] {
         let genuine = mail("1760000000", "7abc", id).expect("the time is signed").genuine().expect("no handshake");
-        assert_eq!(genuine.proof().kind(), "partial_signature");
+        assert_eq!(genuine.proof().kind(), ProofKind::PartialSignature);
     }
     assert!(matches!(mail("17600000007", "abc", "a"), Err(Refusal::Stale { .. })));
     assert!(matches!(mail("176000000", "07abc", "a"), Err(Refusal::Stale { .. })));
