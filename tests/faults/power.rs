@@ -60,8 +60,8 @@ impl Machine {
         self.cut_power_under(load);
     }
 
-    /// The gateway stands still first, as it does when the power goes. Otherwise it could promise something on a disk that is gone
-    /// already: a flush that is under way while ext4 is told to stop may still say that all is well.
+    /// The gateway stands still first, as it does when the power goes. Otherwise it could promise something on a disk that is
+    /// already gone: a flush that is under way while ext4 is told to stop may still report success.
     fn cut_power_under(&mut self, load: Load) {
         self.witness.gateway().signal(Signal::Stop);
         self.disk.cut_power();

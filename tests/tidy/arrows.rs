@@ -1,14 +1,19 @@
-//! Dependencies point one way: see ARCHITECTURE.md. What only tests need may point anywhere.
+//! Dependencies point one way: see ARCHITECTURE.md. Manifests say what a crate may name, and sources what it names: a crate
+//! that is handed on by another one stands in no manifest. What only tests need may point anywhere.
 
 use crate::manifests::packages;
+use crate::syntax::{Source, sources};
 
-/// Who keeps a dependency away from all others.
+/// The crates that keep a dependency away from all others.
 const KEEPERS: [(&str, &[&str]); 4] = [
     ("sqlx", &["crates/store"]),
     ("rusqlite", &["crates/store"]),
     ("axum", &["crates/admin", "crates/ingest", "examples/axum"]),
     ("async-nats", &["crates/queue"]),
 ];
+
+/// The crates whose sources may name the driver that the store hands on: a handler gets its transaction from `Effects`.
+const ESCAPE_HATCH: [&str; 3] = ["crates/handler", "crates/processor", "crates/gateway"];
 
 /// What does I/O, so that pure code has no use for it.
 const IO: [&str; 6] = ["tokio", "sqlx", "rusqlite", "hyper", "axum", "reqwest"];
@@ -18,16 +23,21 @@ fn may_know(folder: &str) -> Result<Option<&'static [&'static str]>, String> {
     Ok(Some(match folder {
         "crates/webhook" => &[],
         "crates/store" | "crates/queue" => &["hookfast-webhook"],
-        "crates/ingest" | "crates/admin" | "crates/processor" => {
-            &["hookfast-webhook", "hookfast-store", "hookfast-queue"]
-        }
+        "crates/handler" => &["hookfast-webhook", "hookfast-store"],
+        "crates/processor" => &["hookfast-webhook", "hookfast-handler", "hookfast-store", "hookfast-queue"],
+        "crates/ingest" | "crates/admin" => &["hookfast-webhook", "hookfast-store", "hookfast-queue"],
+        // A destination is a handler that is data.
+        "crates/forward" => &["hookfast-webhook", "hookfast-handler", "hookfast-store"],
+        // What runs once per deployment.
+        "crates/keep" => &["hookfast-webhook", "hookfast-store"],
         "crates/gateway" => return Ok(None),
         _ if folder.starts_with("providers/") => &["hookfast-webhook"],
         // It shows what can be done without the gateway.
         "examples/axum" => &["hookfast-webhook", "hookfast-catalog", "hookfast-stripe"],
         // They are what a team writes, and a team has one dependency.
         "examples/stripe-ledger" | "examples/salla-sync" => &["hookfast"],
-        _ => return Err(format!("{folder}: no rule says whom it may know; add one here")),
+        _ if folder.starts_with("modules/") => &["hookfast"],
+        _ => return Err(format!("{folder}: no rule says which crates it may know; add one here")),
     }))
 }
 
@@ -60,8 +70,65 @@ fn wrong_arrows(folder: &str, dependencies: &[&str]) -> Vec<String> {
     wrong
 }
 
+/// What is wrong with the crates that a source names.
+fn wrong_names(folder: &str, source: &Source) -> Vec<String> {
+    let names: Vec<_> = source.path_names().iter().map(|name| name.replace('_', "-")).collect();
+    let of_a_border = |name: &str| {
+        let is_kept = KEEPERS.iter().any(|(kept, _)| *kept == name);
+        let is_handed_on = name == "sqlx" && ESCAPE_HATCH.contains(&folder);
+        let is_own = folder.rsplit('/').next().is_some_and(|last| name.ends_with(&format!("-{last}")));
+        (is_kept && !is_handed_on) || (name.starts_with("hookfast") && !is_own)
+    };
+    let dependencies: Vec<_> = names.iter().map(String::as_str).filter(|name| of_a_border(name)).collect();
+    let wrong = wrong_arrows(folder, &dependencies);
+    wrong.into_iter().map(|problem| format!("{}: {problem}", source.path.display())).collect()
+}
+
+/// Whether the source belongs to the package of this folder and is built without tests.
+fn is_built(source: &Source, folder: &str) -> bool {
+    source.path.starts_with(folder) && !source.is_for_tests() && !source.path.starts_with("tests")
+}
+
 #[test]
-fn all_arrows_point_one_way() {
+fn all_arrows_point_one_way_in_the_sources() {
+    let sources = sources();
+    let mut wrong = Vec::new();
+    for folder in packages().iter().map(|package| &package.folder) {
+        let own = sources.iter().filter(|source| is_built(source, folder));
+        wrong.extend(own.flat_map(|source| wrong_names(folder, source)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_name_from_beyond_a_border_is_noticed_in_a_source() {
+    for (folder, text, name) in [
+        ("crates/ingest", "use hookfast_processor::Running;", "hookfast-processor"),
+        ("crates/ingest", "fn f() { hookfast_store::sqlx::query(\"\"); }", "sqlx"),
+        ("crates/admin", "use hookfast_store::sqlx::{self, Row};", "sqlx"),
+        ("crates/forward", "type Pool = async_nats::Client;", "async-nats"),
+        ("crates/keep", "use hookfast_ingest as receiving;", "hookfast-ingest"),
+        ("modules/health", "use hookfast_store::Store;", "hookfast-store"),
+        ("providers/stripe", "macro_rules! m { () => { hookfast_store::open() } }", "hookfast-store"),
+        ("examples/stripe-ledger", "use hookfast::sqlx::Row;", "sqlx"),
+    ] {
+        let source = Source::parse(format!("{folder}/src/lib.rs").into(), text.into());
+        let wrong = wrong_names(folder, &source);
+        assert!(wrong.len() == 1 && wrong[0].contains(name), "{folder}: {text}: {wrong:?}");
+    }
+    for (folder, text) in [
+        ("crates/handler", "use hookfast_store::sqlx::PgConnection;"),
+        ("crates/store", "use sqlx::Row; use hookfast_webhook::Event;"),
+        ("crates/ingest", "#[cfg(test)] mod tests { use hookfast_stripe::Stripe; }"),
+        ("modules/health", "use hookfast::{Effects, Event};"),
+    ] {
+        let source = Source::parse(format!("{folder}/src/lib.rs").into(), text.into());
+        assert_eq!(wrong_names(folder, &source), Vec::<String>::new(), "{folder}: {text}");
+    }
+}
+
+#[test]
+fn all_arrows_point_one_way_in_the_manifests() {
     let wrong: Vec<_> = packages()
         .iter()
         .flat_map(|package| {
@@ -86,6 +153,11 @@ fn an_arrow_that_points_the_wrong_way_is_noticed() {
         ("crates/admin", "hookfast"),
         ("crates/processor", "hookfast-ingest"),
         ("crates/processor", "async-nats"),
+        ("crates/handler", "hookfast-processor"),
+        ("crates/handler", "hookfast-queue"),
+        ("crates/forward", "hookfast-queue"),
+        ("crates/keep", "hookfast-ingest"),
+        ("modules/health", "hookfast-store"),
         ("crates/gateway", "sqlx"),
         ("crates/gateway", "hookfast-harness"),
         ("providers/stripe", "hookfast-store"),
@@ -117,6 +189,9 @@ fn arrows_that_point_the_right_way_pass() {
         ("crates/store", &["hookfast-webhook", "sqlx", "tokio"]),
         ("crates/ingest", &["hookfast-webhook", "hookfast-store", "hyper"]),
         ("crates/admin", &["hookfast-store", "axum"]),
+        ("crates/processor", &["hookfast-handler", "hookfast-store", "hookfast-queue"]),
+        ("crates/forward", &["hookfast-handler", "hyper"]),
+        ("modules/health", &["hookfast", "serde"]),
         ("crates/gateway", &["hookfast-webhook", "hookfast-stripe", "hookfast-ingest", "hookfast-admin"]),
         ("providers/stripe", &["hookfast-webhook", "serde_json"]),
         ("examples/axum", &["hookfast-webhook", "hookfast-catalog", "axum", "tokio"]),

@@ -2,10 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod arrows;
+mod dependencies;
 mod documents;
+mod faults;
 mod manifests;
+mod scripts;
+mod sizes;
 mod sources;
+mod syntax;
 mod threat_model;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -28,6 +28,23 @@ impl Manifest {
             .collect()
     }
 
+    /// What the package or its tests are built from.
+    pub(crate) fn all_dependencies(&self) -> Vec<String> {
+        let all = ["dependencies", "build-dependencies", "dev-dependencies"];
+        self.dependency_tables(&all).flat_map(|table| table.keys().cloned()).collect()
+    }
+
+    /// The folders with sources of the package: its own, and those of tests that stand elsewhere.
+    pub(crate) fn source_folders(&self) -> Vec<String> {
+        let tests = self.table.get("test").and_then(Value::as_array).into_iter().flatten();
+        let elsewhere = tests.filter_map(|test| test.get("path")?.as_str()?.strip_prefix("../"));
+        let folder = |path: &str| {
+            let path = path.rsplit_once('/').unwrap_or_default().0;
+            path.strip_prefix("../").map_or_else(|| format!("tests/{path}"), str::to_owned)
+        };
+        std::iter::once(self.folder.clone()).chain(elsewhere.map(folder)).collect()
+    }
+
     /// The tables of these names, for every platform and for some.
     fn dependency_tables<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Table> {
         let platforms = self.table.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);

@@ -1,9 +1,9 @@
 //! Named steps of a run, at which tests kill the process, and protections, which tests take away to see that they are
-//! needed. Without the feature `faults` this is nothing at all.
+//! needed. In a build for release, and without the feature `faults`, this is nothing at all.
 
 /// A step of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "faults"), allow(dead_code, reason = "named for the tests"))]
+#[cfg_attr(not(all(feature = "faults", debug_assertions)), allow(dead_code, reason = "named for the tests"))]
 pub(crate) enum Point {
     AfterClaim,
     BeforeEffect,
@@ -14,7 +14,7 @@ pub(crate) enum Point {
 
 /// Something that keeps a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "faults"), allow(dead_code, reason = "named for the tests"))]
+#[cfg_attr(not(all(feature = "faults", debug_assertions)), allow(dead_code, reason = "named for the tests"))]
 pub(crate) enum Protection {
     Marker,
     Sweeper,
@@ -23,34 +23,34 @@ pub(crate) enum Protection {
 
 /// A background task that the process cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "faults"), allow(dead_code, reason = "named for the tests"))]
+#[cfg_attr(not(all(feature = "faults", debug_assertions)), allow(dead_code, reason = "named for the tests"))]
 pub(crate) enum Task {
     Sweeper,
     Settler,
     Leases,
 }
 
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 pub(crate) fn pass(_: Point) {}
 
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 pub(crate) fn panic_in(_: Task) {}
 
 /// Panics when `FAULT_PANIC_IN` names this task.
-#[cfg(feature = "faults")]
+#[cfg(all(feature = "faults", debug_assertions))]
 pub(crate) fn panic_in(task: Task) {
     let named = std::env::var("FAULT_PANIC_IN").unwrap_or_default();
     assert_ne!(named, format!("{task:?}"), "told to panic");
 }
 
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 pub(crate) fn is_off(_: Protection) -> bool {
     false
 }
 
 /// Kills the process with SIGKILL when `FAULT_KILL_AT` names this step and a number, and the step is passed for that
 /// number of times: `AfterClaim:3`.
-#[cfg(feature = "faults")]
+#[cfg(all(feature = "faults", debug_assertions))]
 pub(crate) fn pass(point: Point) {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -66,7 +66,7 @@ pub(crate) fn pass(point: Point) {
 }
 
 /// Whether `FAULT_WITHOUT` names this protection.
-#[cfg(feature = "faults")]
+#[cfg(all(feature = "faults", debug_assertions))]
 pub(crate) fn is_off(protection: Protection) -> bool {
     let without = std::env::var("FAULT_WITHOUT").unwrap_or_default();
     without.split(',').any(|name| name == format!("{protection:?}"))

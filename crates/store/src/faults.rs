@@ -1,4 +1,5 @@
-//! Protections, which tests take away to see that they are needed. Without the feature `faults` they are always there.
+//! Protections, which tests take away to see that they are needed. In a build for release, and without the feature `faults`,
+//! all of them are there.
 
 /// Something that keeps a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,13 +12,13 @@ pub(crate) enum Protection {
     Distrust,
 }
 
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 pub(crate) fn is_off(_: Protection) -> bool {
     false
 }
 
 /// Whether `FAULT_WITHOUT` names this protection.
-#[cfg(feature = "faults")]
+#[cfg(all(feature = "faults", debug_assertions))]
 pub(crate) fn is_off(protection: Protection) -> bool {
     let without = std::env::var("FAULT_WITHOUT").unwrap_or_default();
     without.split(',').any(|name| name == format!("{protection:?}"))

@@ -46,7 +46,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A gateway with the source `stripe` and the handler `ledger`, whose jobs wait. `binary` is `env!("CARGO_BIN_EXE_hookfast")`.
+    /// A gateway with the source `stripe` and the handler `ledger`, whose jobs wait. `binary` is
+    /// `env!("CARGO_BIN_EXE_hookfast")`.
     pub fn new(binary: &str, database: Database) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-test-").tempdir().expect("a temporary folder");
         let store_url = match database {

@@ -1,0 +1,64 @@
+//! The switches that take protections away for the fault tests are in no program that is built for release.
+//!
+//! `cargo build --release --workspace` turns on the feature `faults`, because the worker of the tests has it. So the feature
+//! alone opens nothing: the switches are there only with `debug_assertions`, which no release profile has.
+
+use toml::Table;
+
+use crate::syntax::sources;
+use crate::{files, read};
+
+/// The only conditions under which a switch may be built or left out.
+const ON: &str = "all(feature = \"faults\", debug_assertions)";
+
+/// The profiles whose programs people use.
+const RELEASES: [&str; 2] = ["release", "dist"];
+
+/// The conditions on the feature in a file that hold in a build for release, too.
+fn open_switches(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| line.contains("feature = \"faults\"") && !line.contains(ON));
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn every_switch_needs_debug_assertions() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| !source.path.starts_with("tests/tidy")) {
+        wrong.extend(open_switches(&source.text).iter().map(|line| format!("{}: {line}", source.path.display())));
+    }
+    assert!(wrong.is_empty(), "write {ON}: {wrong:#?}");
+}
+
+#[test]
+fn the_variables_of_the_switches_are_read_in_guarded_functions_alone() {
+    let switches: Vec<_> = files(".rs").into_iter().filter(|path| path.starts_with("crates")).collect();
+    for path in switches {
+        let text = read(&path);
+        for (place, _) in text.match_indices("var(\"FAULT_") {
+            let item = text[..place].rfind("#[cfg(").map(|start| text[start..].lines().next().unwrap_or_default());
+            assert!(
+                item.is_some_and(|line| line.contains(ON) && !line.contains("not(")),
+                "{}: {item:?}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn no_release_profile_has_debug_assertions() {
+    let manifest: Table = read("Cargo.toml").parse().unwrap();
+    let profiles = manifest["profile"].as_table().unwrap();
+    for name in RELEASES {
+        let Some(profile) = profiles.get(name).and_then(toml::Value::as_table) else { continue };
+        assert_eq!(profile.get("debug-assertions"), None, "[profile.{name}]");
+        let inherits = profile.get("inherits").and_then(toml::Value::as_str).unwrap_or("release");
+        assert!(RELEASES.contains(&inherits), "[profile.{name}] inherits {inherits}");
+    }
+}
+
+#[test]
+fn a_switch_without_its_guard_is_noticed() {
+    let text = format!("#[cfg(feature = \"faults\")]\nfn a() {{}}\n#[cfg(not({ON}))]\n#[cfg({ON})]\n");
+    assert_eq!(open_switches(&text), ["#[cfg(feature = \"faults\")]"]);
+}
