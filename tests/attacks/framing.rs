@@ -5,7 +5,7 @@ use hookfast_webhook::Request;
 
 use super::{SIGNATURE, assert_recorded, assert_serves, assert_unharmed, gateway, raw, setup, to_path};
 
-/// The request that somebody tries to get past a proxy in the body of another one. It is genuine, so that it would be
+/// The request that an attacker tries to get past a proxy in the body of another one. It is genuine, so that it would be
 /// recorded if it were ever taken for a request.
 fn smuggled() -> String {
     String::from_utf8(post(&sample(666))).unwrap()
@@ -25,7 +25,7 @@ fn statuses(gateway: &Gateway, bytes: &[u8]) -> Vec<u16> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().unwrap()).collect()
 }
 
-/// What is sent ends with the smuggled request; whatever is answered, that one is not processed.
+/// What is sent ends with the smuggled request; whatever is answered, the smuggled one is not processed.
 fn assert_not_smuggled(gateway: &Gateway, what: &str, bytes: &str) {
     let statuses = statuses(gateway, bytes.as_bytes());
     let accepted = statuses.iter().filter(|status| (200..300).contains(*status)).count();

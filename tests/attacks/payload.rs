@@ -1,4 +1,4 @@
-//! Bodies that harm whoever reads them. They are signed: a provider passes on what its own users wrote.
+//! Bodies that harm their readers. They are signed: a provider passes on what its own users wrote.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

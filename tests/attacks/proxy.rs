@@ -1,4 +1,4 @@
-//! Saying to be somebody else: the headers that proxies write.
+//! Claiming another address: the headers that proxies write.
 
 use hookfast_harness::{Gateway, Setup, sample};
 use hookfast_webhook::Request;

@@ -156,12 +156,12 @@ fn case_75_the_stores_password_is_not_shown_while_the_gateway_waits_for_it() {
     assert_no_canary("the command", &format!("{spool:?}"));
 }
 
-/// Nobody listens on port 1.
+/// No program listens on port 1.
 fn unreachable_store() -> String {
     format!("postgres://hookfast:{PASSWORD}@127.0.0.1:1/hookfast")
 }
 
-/// Whoever mistypes a line with a secret in it must not find the secret in the log of the failed start.
+/// A mistyped line with a secret in it must not bring the secret into the log of the failed start.
 #[test]
 fn case_75_a_broken_configuration_is_reported_without_its_secrets() {
     let source = |line: &str| format!("[sources.stripe]\nprovider = \"stripe\"\n{line}\n");
@@ -275,7 +275,7 @@ fn case_79_a_link_in_the_place_of_a_file_is_refused() {
     }
 }
 
-/// What somebody else can write is not what we wrote.
+/// What another user can write is not what we wrote.
 #[test]
 fn case_79_a_file_of_somebody_else_is_refused() {
     const NOBODY: u32 = 65_534;

@@ -18,7 +18,7 @@ const MEMORY_BYTES: usize = 128 << 20;
 
 const HEAD: &[u8] = b"POST /webhooks/stripe HTTP/1.1\r\nhost: a\r\n";
 
-/// Slow heads, slow bodies, silence, and questions whose answers nobody reads, from four addresses.
+/// Slow heads, slow bodies, silence, and questions whose answers are not read, from four addresses.
 fn lay_siege(gateway: &Gateway) -> Vec<Client> {
     rlimit::increase_nofile_limit(u64::MAX).unwrap();
     let slow_body = [HEAD, b"content-length: 1000\r\n\r\n{"].concat();
@@ -33,7 +33,7 @@ fn lay_siege(gateway: &Gateway) -> Vec<Client> {
     clients.collect()
 }
 
-/// Nobody was sent away for want of a place, and nobody waited for the store because of the attack. On a busy machine the
+/// No sender was refused for want of a place, and none waited for the store because of the attack. On a busy machine the
 /// disk may be too slow for somebody all the same; promises are kept.
 fn assert_all_found_a_place(gateway: &Gateway, ledger: &Ledger) {
     assert_eq!((refused_connections(gateway), gateway.metric(OVERLOADED)), (0.0, 0.0));
@@ -42,7 +42,7 @@ fn assert_all_found_a_place(gateway: &Gateway, ledger: &Ledger) {
     ledger.assert_kept(gateway);
 }
 
-/// Patient, so that nobody is cut off before the end.
+/// Patient, so that no client is cut off before the end.
 fn patient() -> Setup {
     setup().ingest("header_timeout = \"10m\"\nbody_timeout = \"10m\"\nstall_timeout = \"10m\"\nidle_timeout = \"10m\"")
 }

@@ -127,7 +127,7 @@ fn a_file_that_was_named_must_be_there() {
 
 /// As in `hookfast events list | head`: no panic, no complaint.
 #[test]
-fn nobody_reading_the_output_is_no_error() {
+fn a_closed_output_is_no_error() {
     let gateway = patient(Database::Sqlite).start();
     let listing = format!("{} events list | true", env!("CARGO_BIN_EXE_hookfast"));
     let ended = std::process::Command::new("sh").args(["-c", &listing]).current_dir(gateway.folder()).output().unwrap();

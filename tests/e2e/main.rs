@@ -37,6 +37,7 @@ mod simulate;
 mod slow;
 mod spool;
 mod start;
+mod transcripts;
 mod verify;
 
 use hookfast_harness::{Database, Setup};

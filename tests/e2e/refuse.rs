@@ -72,7 +72,7 @@ fn a_body_beyond_the_limit_is_refused_whole(database: Database) {
     assert_eq!(gateway.event(gateway.events()[0].id).body, fits.body);
 }
 
-/// The request in chunks, so that nobody is told its length.
+/// The request in chunks, so that its length is not announced.
 fn chunked(request: &hookfast_webhook::Request, chunk_bytes: usize) -> Vec<u8> {
     let whole = post(request);
     let head = String::from_utf8_lossy(&whole[..whole.len() - request.body.len()]).into_owned();

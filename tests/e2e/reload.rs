@@ -85,7 +85,7 @@ fn a_bad_configuration_is_refused_as_a_whole() {
 }
 
 #[test]
-fn what_needs_a_restart_is_said() {
+fn a_change_that_needs_a_restart_is_named_in_the_log() {
     let gateway = start();
     change_config(&gateway, "[ingest]\n", "[ingest]\nqueue_requests = 7\n");
     reload(&gateway, "take effect at the next start: ingest.queue_requests");

@@ -212,7 +212,7 @@ fn a_spool_is_private_and_belongs_to_one_process() {
 }
 
 #[test]
-fn a_database_that_does_not_exist_is_no_outage() {
+fn a_missing_database_is_not_taken_for_an_outage() {
     let postgres = PrivatePostgres::start(&[]);
     let ended = patient(Database::Sqlite).store(&format!("{}/nowhere", postgres.url())).spool("").start_in_vain();
     assert_eq!(ended.code, 5, "{}", ended.errors);

@@ -27,12 +27,12 @@ fn postgres_is_migrated_only_when_asked() {
 }
 
 #[test]
-fn sqlite_is_migrated_without_a_word_because_nobody_shares_it() {
+fn sqlite_is_migrated_at_the_start_because_one_process_owns_it() {
     let gateway = setup(Database::Sqlite).without_migrate().ingest("answer_deadline = \"20s\"").start();
     assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
 }
 
-/// Whoever waits for it is told why.
+/// An operator who waits for it is told why.
 #[test]
 fn an_upgrade_is_announced() {
     for database in [Database::Sqlite, Database::Postgres] {
@@ -99,7 +99,7 @@ fn a_postgres_that_does_not_let_us_in_says_why() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_said_to_be_none() {
+fn a_file_that_is_no_database_is_named() {
     let setup = setup(Database::Sqlite);
     setup.write_private("hookfast.db", &"garbage ".repeat(2000));
     for ended in [setup.start_in_vain(), setup.command(&["events", "list"])] {

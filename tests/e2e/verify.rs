@@ -108,7 +108,7 @@ fn a_vector_that_expects_something_else_disagrees() {
 }
 
 #[test]
-fn what_is_no_file_of_vectors_is_said_so() {
+fn a_file_without_vectors_is_refused() {
     let ended = vectors("{}", &[]);
     assert_eq!(ended.code, 1);
     assert!(ended.errors.contains("vectors.json is not a file of vectors"), "{}", ended.errors);

@@ -70,7 +70,7 @@ fn every_promise_survives_failing_flushes_of_postgres() {
     witness.assert_kept();
 }
 
-/// With Postgres gone, nobody is promised anything after a flush of the spool has failed. What was promised before that is
+/// With Postgres gone, no client is promised anything after a flush of the spool has failed. What was promised before that is
 /// drained by the next start.
 #[test]
 #[ignore = "nightly: strace makes everything slow"]
@@ -138,7 +138,7 @@ fn a_full_disk_of_postgres_loses_nothing() {
     witness.assert_kept();
 }
 
-/// NATS stores no more hints, also not when there is room again, until it is restarted. Nobody is refused.
+/// NATS stores no more hints, also not when there is room again, until it is restarted. No client is refused.
 #[test]
 #[ignore = "nightly: needs its own disk"]
 fn a_full_disk_of_nats_loses_nothing() {

@@ -63,7 +63,7 @@ fn without_the_marker_effects_are_doubled() {
     assert!(rig.broken_promises().iter().any(|broken| broken.ends_with("times")), "nothing was doubled");
 }
 
-/// Without the sweeper nobody ever looks at the jobs of the dead.
+/// Without the sweeper the jobs of a dead worker are never looked at again.
 #[test]
 fn without_the_sweeper_jobs_are_left_behind() {
     let mut rig = Rig::new(Halves::Apart, "", "Sweeper");

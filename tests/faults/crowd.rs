@@ -29,7 +29,7 @@ impl Crowded {
         crowded
     }
 
-    /// Copies the first event, and makes everybody due at once.
+    /// Copies the first event, and makes all jobs due at once.
     fn invite(&self, jobs: usize) {
         self.gateway.sql(&format!(
             "CREATE INDEX done_by_ordering ON done (ordering);
@@ -46,7 +46,7 @@ impl Crowded {
         self.gateway.query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
     }
 
-    /// Lets the sweeper look at everybody so many times.
+    /// Lets the sweeper look at all jobs this many times.
     fn let_sweep(&self, rounds: usize) {
         eventually_within(Duration::from_secs(1800), "everybody was dispatched again and again", || {
             self.gateway.metric("hookfast_sweeper_dispatched_total") > (self.jobs * rounds) as f64
@@ -71,13 +71,13 @@ impl Crowded {
     }
 }
 
-/// Whoever is served first keeps the only place, so that nobody else is.
+/// The job that is served first keeps the only place, so that no other is.
 fn without_a_worker(jobs: usize) -> Crowded {
     let work = "[work]\nsweep_every = \"100ms\"\ndispatch_again_after = \"500ms\"\n";
     Crowded::new("concurrency = 1\ndeadline = \"10h\"", work, r#"{"sleep_ms":36000000}"#, jobs)
 }
 
-/// Usually everybody is looked at once a minute: these are ten minutes.
+/// Usually all jobs are looked at once a minute: these are ten minutes.
 const ROUNDS: usize = 10;
 
 #[test]

@@ -40,7 +40,7 @@ fn nothing_is_lost_or_doubled_when_workers_are_killed() {
 #[test]
 fn without_the_marker_kills_double_effects() {
     let mut rig = Rig::new(Halves::Apart, "", "Marker");
-    // Long enough for somebody to be killed there, however fast the rest goes.
+    // Long enough for a worker to be killed there, however fast the rest goes.
     kill_workers(&mut rig, 300, 5, 300);
     assert!(rig.broken_promises().iter().any(|broken| broken.ends_with("times")), "nothing was doubled");
 }

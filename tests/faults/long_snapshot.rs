@@ -1,4 +1,4 @@
-//! Experiment 28: somebody keeps a transaction open for minutes, and with it every old version of every row. The queue goes
+//! Experiment 28: a client keeps a transaction open for minutes, and with it every old version of every row. The queue goes
 //! on.
 
 use std::io::{BufRead, BufReader, Write};
@@ -38,7 +38,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// Sends and works for so long; every event is done soon after it came.
+/// Sends and works for this long; every event is done soon after it came.
 fn work_for(rig: &mut Rig, time: Duration) {
     let start = Instant::now();
     let mut number = rig.promised();

@@ -1,5 +1,5 @@
-//! What is broken on purpose, and must not break a promise. The numbers are those of the experiments in the founding
-//! papers; each has a negative control, which takes a protection away and sees the promise break.
+//! What is broken on purpose, and must not break a promise. docs/testing.md lists the experiments; each
+//! has a negative control, which takes a protection away and sees the promise break.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bad_disks;

@@ -18,7 +18,7 @@ struct Protections {
     fence: bool,
     /// An effect that is marked as done is not done again.
     marker: bool,
-    /// Somebody looks at unfinished jobs.
+    /// Unfinished jobs are looked at again.
     sweeper: bool,
     /// A token is never given out twice.
     random_token: bool,
@@ -32,7 +32,7 @@ const ALL: Protections =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Job {
     Pending,
-    /// With the token of whoever holds it.
+    /// With the token of the worker that holds it.
     Processing(u8),
     Failed,
     Succeeded,
@@ -60,7 +60,7 @@ struct State {
     effects: u8,
     messages: u8,
     workers: [Worker; 2],
-    /// Somebody without the current token wrote something.
+    /// A worker without the current token wrote something.
     intruded: bool,
 }
 
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// A lease may end at any moment, since nobody knows how long a worker stands still.
+    /// A lease may end at any moment, because a worker may stand still for any time.
     fn sweep(&self, with: Protections) -> Option<Self> {
         let tell = |state: Self| Self { messages: (self.messages + 1).min(MESSAGES_MAX), ..state };
         match self.job {
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// Whether a worker with this token can write, and if so, whether somebody by now has written who should not have.
+    /// Whether a worker with this token can write, and if so, whether by now a worker has written that should not have.
     fn may_write(&self, token: u8, with: Protections) -> Option<bool> {
         let is_its_own = self.job == Job::Processing(token) && !self.is_held_by_another(token);
         let passes = if with.fence { self.job == Job::Processing(token) } else { true };
@@ -242,7 +242,7 @@ fn can_all_finish(found: &HashMap<State, Vec<State>>) -> bool {
     }
 }
 
-/// Whether a job that takes every process with it goes round for ever: then nobody ever sees it dead.
+/// Whether a job that takes every process with it goes round for ever: then it is never visibly dead.
 fn poison_ends(with: Protections) -> bool {
     let mut state = START;
     for _ in 0..100 {

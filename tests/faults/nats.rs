@@ -69,7 +69,7 @@ fn a_server_that_is_absent_holds_nobody_up() {
     rig.assert_kept();
 }
 
-/// Hints are told once an hour, so that whoever loses them must know that they are lost.
+/// Hints are told once an hour, so that a worker must notice by itself that they are lost.
 const ONCE_AN_HOUR: &str = "[work]\nlease = \"2s\"\nsweep_every = \"200ms\"\ndispatch_again_after = \"1h\"\n";
 
 /// Jobs wait in line behind a long one, all of them told of, when the server loses what it was told. There is no control
@@ -89,7 +89,7 @@ fn when_a_server_comes_back_empty_it_is_told_of_all_jobs_at_once() {
     rig.assert_kept();
 }
 
-/// Hints are lost with the server's disk, and without the sweeper nobody makes up for them.
+/// Hints are lost with the server's disk, and without the sweeper they are never sent again.
 #[test]
 fn without_the_sweeper_a_server_that_comes_back_empty_loses_jobs() {
     let mut rig = with_server(PrivateNats::start(NatsVersion::Current), "Sweeper");

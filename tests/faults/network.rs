@@ -31,7 +31,7 @@ impl Linked {
         Self { witness: Witness::of(setup), proxy, chance: chance() }
     }
 
-    /// Breaks the link while commits are under way, until somebody is refused, and mends it.
+    /// Breaks the link while commits are under way, until a client is refused, and mends it.
     fn break_link(&mut self, link: Link) {
         let load = self.witness.load();
         load.wait_for_promises(self.chance.usize(1..40));
@@ -94,7 +94,7 @@ fn without_the_marker_resets_during_commits_double_effects() {
     assert!((0..20).any(is_doubled), "nothing was doubled");
 }
 
-/// A gateway with a link to NATS. Whatever happens there, nobody is refused.
+/// A gateway with a link to NATS. Whatever happens there, no client is refused.
 fn nobody_notices(break_and_mend: impl Fn(&mut Witness, &PrivateNats, &Proxy)) {
     let nats = PrivateNats::start(NatsVersion::Current);
     let proxy = Proxy::to_server_of(&nats.url());

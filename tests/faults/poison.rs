@@ -105,7 +105,7 @@ fn a_handler_that_never_yields_is_dead_in_the_end() {
     assert_kills(r#"{"endless":true}"#, POISON);
 }
 
-/// On SQLite it keeps everybody else from writing.
+/// On SQLite it keeps all others from writing.
 #[test]
 fn a_handler_that_never_yields_in_the_middle_of_an_effect_is_dead_in_the_end() {
     assert_kills(r#"{"endless_in_effect":true}"#, 1);

@@ -10,7 +10,7 @@ use hookfast_harness::{
 use crate::rig::{BINARY, HASTY, Halves, Rig};
 use crate::witness::{Witness, chance};
 
-/// A gateway with its store on one disk. Whoever uses the disk ends before it does.
+/// A gateway with its store on one disk. What uses the disk ends before it does.
 struct Machine {
     witness: Witness,
     postgres: Option<PrivatePostgres>,
@@ -48,7 +48,7 @@ impl Machine {
         self.cut_power_under(load);
     }
 
-    /// The same while every flush takes so much longer, once what is expected of the answers has come true.
+    /// The same while every flush takes this much longer, once what is expected of the answers has come true.
     fn cut_power_of_slow_disk(&mut self, delay_ms: u64, expected: impl FnOnce(&Load)) {
         let flushing = match &self.postgres {
             Some(postgres) => postgres.processes(),
@@ -187,7 +187,7 @@ fn every_promise_survives_power_cuts_of_postgres_on_a_slow_disk() {
     promises_survive_power_cuts_of_slow_disks(|setup| Machine::with_postgres(setup, &[]));
 }
 
-/// Hints that wait in the stream while nobody works, until the power of the NATS server is cut. It flushes every two minutes
+/// Hints that wait in the stream while no worker runs, until the power of the NATS server is cut. It flushes every two minutes
 /// only, so that they are lost.
 fn lose_hints(disk: &mut Disk, without: &'static str) -> Rig {
     const HINTS: usize = 30;
@@ -215,7 +215,7 @@ fn a_power_cut_of_nats_loses_nothing() {
     }
 }
 
-/// Nobody makes up for the lost hints.
+/// Without the sweeper the lost hints are never sent again.
 #[test]
 #[ignore = "nightly: the kills of NATS show nearly the same"]
 fn without_the_sweeper_a_power_cut_of_nats_loses_jobs() {

@@ -1,4 +1,4 @@
-//! What the experiments share: a gateway in one or two processes, somebody who sends, and what must hold in the end.
+//! What the experiments share: a gateway in one or two processes, a sender, and what must hold in the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,12 +32,12 @@ pub(crate) struct Rig {
     work: &'static str,
     actor: &'static str,
     sent: BTreeSet<String>,
-    /// Everybody's environment.
+    /// The switches in the environment of every process.
     without: &'static str,
 }
 
 impl Rig {
-    /// Starts what receives; whoever works is started by [`Rig::work`].
+    /// Starts the receiver; [`Rig::work`] starts the worker.
     pub(crate) fn new(halves: Halves, actor: &'static str, without: &'static str) -> Self {
         Self::on(halves, HASTY, actor, without, None)
     }
@@ -125,12 +125,12 @@ impl Rig {
         self.nats.as_mut().expect("there is a server")
     }
 
-    /// Whoever receives.
+    /// The process that receives.
     pub(crate) fn gateway(&self) -> &Gateway {
         self.receiver.as_ref().or(self.worker.as_ref()).expect("somebody receives")
     }
 
-    /// Sends an event until it is promised or nobody listens. Only what was promised counts.
+    /// Sends an event once. It counts only if it was promised.
     pub(crate) fn send(&mut self, id: &str, act: &str) -> bool {
         let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{act}}}"#);
         let answer = Client::try_connect(self.gateway().ingest).and_then(|mut client| client.send(&signed(&body)));
@@ -141,7 +141,7 @@ impl Rig {
         promised
     }
 
-    /// Events that somebody else sent and that were promised.
+    /// Events that another client sent and that were promised.
     pub(crate) fn note_promises(&mut self, ids: &[String]) {
         self.sent.extend(ids.iter().cloned());
     }

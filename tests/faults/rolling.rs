@@ -80,7 +80,7 @@ fn send_until(client: usize, handled_in: Duration, gateways: &Mutex<Vec<SocketAd
     sent
 }
 
-/// Restarts everybody in turn, so many times.
+/// Restarts every process in turn, this many times.
 fn roll(rig: &mut Rig, rounds: usize, signal: Signal, handled_in: Duration) -> Sent {
     let mut receivers = [rig.another_receiver(), rig.another_receiver()];
     let mut workers = [rig.another_worker(""), rig.another_worker("")];
@@ -122,7 +122,7 @@ fn a_rolling_restart_loses_nothing_and_refuses_nobody() {
 #[test]
 fn killing_in_turn_cuts_runs_short() {
     let mut rig = Rig::new(Halves::Apart, "", "");
-    // Longer than from one sweep to the next, so that somebody runs at any time.
+    // Longer than from one sweep to the next, so that one of them runs at any time.
     roll(&mut rig, 1, Signal::Kill, Duration::from_millis(300));
     rig.assert_kept();
     assert!(rig.count("attempts WHERE failure = 'crash'") > 0, "no run was cut short");

@@ -1,5 +1,5 @@
 //! Experiment 14: Postgres is stopped, slow, cut off or killed, before and while the spool is drained, and so is the gateway.
-//! Somebody keeps sending, some of it twice, and remembers every promise.
+//! Clients keep sending, some of it twice, and remember every promise.
 
 use std::fs;
 use std::io::Write;

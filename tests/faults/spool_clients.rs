@@ -11,7 +11,7 @@ use hookfast_harness::{Client, eventually_within, signed};
 
 const CLIENTS: u64 = 3;
 
-/// One request of so many is one that was sent before.
+/// One request in this many was sent before.
 const RESENT: u64 = 4;
 
 /// How many orders each client has.

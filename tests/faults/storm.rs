@@ -28,7 +28,7 @@ use victims::{Process, Victim, Way, convalesce, suffer};
 const SENDERS: u64 = 4;
 
 /// Leases that are shorter than many a fault: a job is taken over after one, and its message is delivered again after two.
-/// Whoever is killed is not to blame.
+/// A process that was killed did nothing wrong.
 const WORK: &str =
     "[work]\nlease = \"1s\"\nsweep_every = \"200ms\"\ndispatch_again_after = \"2s\"\ncrash_limit = 1000000\n";
 
@@ -108,7 +108,7 @@ fn is_worker(name: &str) -> bool {
     name.starts_with("worker") && !name.contains(" to ")
 }
 
-/// Everybody who is in for it.
+/// All that the storm strikes.
 struct Storm {
     seed: u64,
     victims: Vec<Box<dyn Victim>>,
@@ -182,7 +182,7 @@ impl Storm {
         Self { seed: seed(), victims, store, receiver: address, crowd: None }
     }
 
-    /// Lets it rage while providers send, and waits until everybody is well and the last event was taken.
+    /// Lets it rage while providers send, and waits until every victim is well and the last event was taken.
     fn rage(mut self, weather: Weather) -> Aftermath {
         let over = Arc::new(OnceLock::new());
         let mut chance = Rng::with_seed(self.seed);

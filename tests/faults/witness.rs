@@ -1,4 +1,4 @@
-//! A gateway under load, and somebody who remembers all it has promised.
+//! A gateway under load, and a client that remembers every promise.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Witness {
         self.load_of_round(self.rounds)
     }
 
-    /// Begins to send the events of the first round again, as somebody does who got no answer.
+    /// Begins to send the events of the first round again, as a provider does that got no answer.
     pub(crate) fn load_again(&mut self) -> Load {
         self.load_of_round(1)
     }

@@ -95,7 +95,7 @@ fn a_zombie_between_effect_and_settle_settles_nothing() {
     assert_eq!(ended_well, [["2"]], "what the zombie did is in no history");
 }
 
-/// Its transactions hold the jobs, so that nobody can take them over.
+/// Its transactions hold the jobs, so that no other worker can take them over.
 #[test]
 fn a_zombie_in_the_middle_of_an_effect_keeps_its_job_or_loses_all_of_it() {
     let haunted = Haunted::new(r#"{"sleep_in_effect_ms":1500}"#, "", |rig| {
@@ -128,7 +128,7 @@ fn a_zombie_that_waited_for_its_turn_begins_nothing() {
     assert_eq!(rig.count("done WHERE attempt = 1"), 0);
 }
 
-/// With the same token for everybody, the zombie writes under the other's hands.
+/// When all workers have the same token, the zombie writes about a job that another one holds.
 #[test]
 fn without_the_fence_a_zombie_writes() {
     let haunted = Haunted::new(r#"{"sleep_ms":1000}"#, "Fence", all_are_held);

@@ -1,4 +1,4 @@
-//! Jobs that wait do not multiply, and events that nobody handles do not get lost.
+//! Jobs that wait do not multiply, and events without a handler do not get lost.
 
 use hookfast_harness::{Database, NatsVersion, PrivateNats, Setup, eventually};
 
@@ -27,7 +27,7 @@ fn a_standing_backlog_does_not_multiply_in_the_stream() {
 
 /// Without a handler there is no job. One that is added later can have the events all the same.
 #[test]
-fn events_that_nobody_handles_can_be_given_to_a_handler_that_is_added_later() {
+fn events_without_a_handler_can_be_given_to_one_that_is_added_later() {
     let setup = Setup::new(BINARY, Database::Postgres).ingest("answer_deadline = \"20s\"");
     let before = setup.handlers("[handlers.actor]\ntypes = [\"nothing\"]").start();
     let mut client = before.client();

@@ -1,4 +1,4 @@
-//! Events with one key are handled one at a time and in the order they came, and hold up nobody else.
+//! Events with one key are handled one at a time and in the order they came, and do not delay other events.
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ fn it_receives_and_ends_while_the_tables_of_a_handler_wait_for_a_lock() {
 }
 
 #[test]
-fn a_queue_that_is_away_at_the_start_is_said_to_be() {
+fn a_queue_that_is_away_at_the_start_is_named_in_the_log() {
     let nats = PrivateNats::absent(NatsVersion::Current);
     let gateway = setup(On::Postgres, Some(&nats)).handlers("").start();
     eventually("it says so", || gateway.printed().contains("The queue is not reached yet"));

@@ -181,7 +181,7 @@ fn links_are_found_where_they_are() {
     assert_eq!(file_links(page), ["a.md", "../b.rs", "f/"]);
 }
 
-/// `tests/run bench` writes the page. A number without its command, or a cell without anything, would be somebody's edit.
+/// `tests/run bench` writes the page. A number without its command, or a cell without anything, would be an edit by hand.
 #[test]
 fn the_page_about_benchmarks_is_as_it_was_written() {
     let pages = files(".md").into_iter().filter(|path| path.ends_with("docs/benchmarks.md"));

@@ -62,3 +62,22 @@ fn a_switch_without_its_guard_is_noticed() {
     let text = format!("#[cfg(feature = \"faults\")]\nfn a() {{}}\n#[cfg(not({ON}))]\n#[cfg({ON})]\n");
     assert_eq!(open_switches(&text), ["#[cfg(feature = \"faults\")]"]);
 }
+
+/// The names of the protections in `crates/*/src/faults.rs`.
+fn protections() -> Vec<String> {
+    let switches = files("faults.rs").into_iter().filter(|path| path.starts_with("crates")).map(read);
+    let bodies =
+        switches.filter_map(|text| Some(text.split_once("enum Protection {\n")?.1.split('}').next()?.to_owned()));
+    let names = |body: String| -> Vec<_> {
+        body.lines().filter_map(|line| line.trim().strip_suffix(',').map(str::to_owned)).collect()
+    };
+    bodies.flat_map(names).collect()
+}
+
+#[test]
+fn the_page_about_testing_lists_every_protection() {
+    let (page, names) = (read("docs/testing.md"), protections());
+    assert!(names.len() >= 7, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("\n| `{name}` | "))).collect();
+    assert!(missing.is_empty(), "add them to docs/testing.md: {missing:?}");
+}

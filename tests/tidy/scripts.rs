@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::root;
+use crate::{read, root};
 
 fn write_program(path: &Path, script: &str) {
     fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -50,4 +50,17 @@ fn bench_with_json_prints_only_its_results_also_when_it_installs_something() {
     }
     let (results, _) = bench(&["--profile", "release", "neighbours", "--json"]);
     assert_eq!(results, "{\"profile\":\"release\",\"arguments\":\"neighbours --json\"}\n");
+}
+
+#[test]
+fn the_page_about_testing_lists_every_part() {
+    let (page, script) = (read("docs/testing.md"), read("tests/run"));
+    let list = |name: &str| {
+        let (_, rest) = script.split_once(&format!("\n{name}=(")).unwrap();
+        rest.split(')').next().unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let rows: String = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let missing: Vec<_> = [list("ALL"), list("OTHERS")].concat();
+    let missing: Vec<_> = missing.iter().filter(|part| !rows.contains(&format!("`{part}`"))).collect();
+    assert!(missing.is_empty(), "add them to docs/testing.md: {missing:?}");
 }

@@ -17,7 +17,7 @@ fn migrations_have_the_same_numbers_and_names_on_both_databases() {
     assert!(numbers.iter().copied().eq(1..=names("sqlite").len() as u32), "numbers have no gap: {numbers:?}");
 }
 
-/// sqlx takes only text that is known when the program is built, unless somebody swears that other text is safe. One place does,
+/// sqlx takes only text that is known when the program is built, unless a call swears that other text is safe. One place does,
 /// for many statements in one round trip; it quotes every value, and has tests for that.
 #[test]
 fn no_sql_is_put_together_while_running() {

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// No set-up that works takes so long.
+/// A set-up that works takes less time than this.
 const AT_MOST: Duration = Duration::from_secs(300);
 
 // All three read the first entry of an index. A search without an order would go through all rows that are finished.
@@ -184,7 +184,7 @@ impl Database {
         Ok(emptied?)
     }
 
-    /// Lets all jobs that wait be done, as if somebody had worked.
+    /// Marks all jobs that wait as done, as if a worker had run them.
     pub(crate) fn finish_all(&mut self) -> anyhow::Result<()> {
         const FINISH: &str = "UPDATE jobs SET state = 'succeeded', attempts = 1, finished_at = due_at
                               WHERE state = 'pending'";

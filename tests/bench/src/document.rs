@@ -40,7 +40,7 @@ pub(crate) fn json(report: &Report) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&Everything { report, targets: targets::all(report) })
 }
 
-/// What was measured, for whoever waits for it.
+/// What was measured, for a person who waits for it.
 pub(crate) fn summary(report: &Report) -> String {
     [
         found(report.ingest.as_ref()),

@@ -92,7 +92,7 @@ WHERE id BETWEEN unhex(printf('%012x', 1600000000000 + $1)) AND unhex(printf('%0
 ";
 
 impl Database {
-    /// Adds so many events. There must be one already, which is copied, and nobody else at work.
+    /// Adds this many events. There must be one already, which is copied, and no other process at work.
     pub(crate) fn fill(&mut self, count: u64, copies: Copies<'_>) -> anyhow::Result<()> {
         on_either!(&mut *self,
             postgres(_link) => Ok(()),

@@ -43,7 +43,7 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts so many, and lets them begin once all are ready.
+    /// Starts this many, and lets them begin once all are ready.
     pub(crate) fn start(url: &str, count: usize) -> anyhow::Result<Self> {
         let processes = (0..count).map(|_| Worker::start(url)).collect::<anyhow::Result<_>>()?;
         let mut workers = Self { processes };

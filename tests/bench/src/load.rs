@@ -3,7 +3,7 @@
 //!
 //! In a closed loop each connection sends the next request when it has the answer to the last: that finds out how much a
 //! server can take. In an open loop requests are due at fixed times, whether or not the server keeps up, and an answer is
-//! as late as it is after that time: whoever waits behind a stall is counted, too.
+//! as late as it is after that time: a request that waits behind a stall is counted, too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) fn closed(
     })
 }
 
-/// Sends every request when it is due, so many in a second, on whichever connection is free.
+/// Sends every request when it is due, this many in a second, on whichever connection is free.
 pub(crate) fn open(
     address: SocketAddr,
     requests: &Arc<Requests>,

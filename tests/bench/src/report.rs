@@ -1,4 +1,4 @@
-//! Everything that one run has found out.
+//! All results of one run.
 
 use serde::Serialize;
 

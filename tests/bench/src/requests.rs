@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 /// More than any set-up can take in a second.
 const MOST_PER_SECOND: usize = 60_000;
 
-/// How much memory the requests of a second may take. Whoever takes large bodies faster than this has none left before the
+/// How much memory the requests of a second may take. A program that takes large bodies faster than this has none left before the
 /// time is over, and is measured until then.
 const MOST_BYTES_PER_SECOND: usize = 256 << 20;
 
@@ -24,7 +24,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Enough for so many seconds of a closed loop.
+    /// Enough for this many seconds of a closed loop.
     pub(crate) fn for_seconds(seconds: u64, body_bytes: usize, ids: Ids) -> anyhow::Result<Arc<Self>> {
         let per_second = MOST_PER_SECOND.min(MOST_BYTES_PER_SECOND / body_bytes.max(1));
         Self::sign(per_second * usize::try_from(seconds)?, body_bytes, ids)

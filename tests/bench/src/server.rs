@@ -74,7 +74,7 @@ impl Gateway {
         Ok(Self { folder: Arc::new(folder), binary, store_url })
     }
 
-    /// One that only receives: it records a job for each event, and nobody works.
+    /// One that only receives: it records a job for each event, and no worker runs.
     pub(crate) fn that_receives(store: Store, ingest: &str, store_lines: &str) -> anyhow::Result<Self> {
         let more = "[handlers.bench]\nrun = \"log\"\npaused = true";
         Self::new(HOOKFAST, store, &Sections { ingest, store: store_lines, more })
@@ -84,7 +84,7 @@ impl Gateway {
     pub(crate) fn start(&self, role: &str, variables: &[(&str, &str)]) -> anyhow::Result<Server> {
         let mut command = Command::new(built_with_us(self.binary)?);
         command.args([role, "--migrate"]).current_dir(self.folder.path());
-        // Or it would log every request when somebody watches, and be another gateway than when nobody does.
+        // On a terminal it would log every request, and be another gateway than without one.
         command.env("HOOKFAST_LOG", "warn").envs(variables.iter().copied());
         Server::spawn(&mut command, Some(Arc::clone(&self.folder)))
     }

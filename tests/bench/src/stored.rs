@@ -77,13 +77,13 @@ what was received in a turn stays, its jobs done or waiting as the others. After
 }
 
 impl Stored {
-    /// Compared with an empty database, with so many events stored whose jobs are done.
+    /// Compared with an empty database, with this many events stored whose jobs are done.
     pub(crate) fn with_events(&self, store: Store, events: u64) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.store == store && row.events == events && row.jobs_waiting == 0)?;
         Some(row.ratio_to_empty)
     }
 
-    /// The same with so many jobs waiting.
+    /// The same with this many jobs waiting.
     pub(crate) fn with_backlog(&self, store: Store, jobs: u64) -> Option<f64> {
         self.rows.iter().find(|row| row.store == store && row.jobs_waiting == jobs).map(|row| row.ratio_to_empty)
     }
@@ -159,7 +159,7 @@ fn contents(most: u64) -> Vec<Content> {
     contents
 }
 
-/// A gateway whose database holds so much. The first event is received as any other.
+/// A gateway whose database holds this much. The first event is received as any other.
 fn filled(store: Store, content: Content, options: &Options) -> anyhow::Result<Gateway> {
     let gateway = Gateway::that_receives(store, "", "")?;
     let server = gateway.start("serve", &[])?;

@@ -14,7 +14,7 @@ impl Table {
         Self { heads: heads.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row. A cell cannot be empty, because nobody would know why.
+    /// Adds a row. A cell cannot be empty, because a reader would not know why.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         assert!(N == self.heads.len() && cells.iter().all(|cell| !cell.is_empty()), "a cell is missing: {cells:?}");
         self.rows.push(cells.map(|cell| cell.replace('|', "/")).to_vec());

@@ -34,7 +34,7 @@ impl Subject {
         Self::Anew { store, ingest: "", store_lines: "" }
     }
 
-    /// Only whoever has a turn is running, so that nobody is disturbed by what others do in the background.
+    /// Only the one that has its turn runs, so that background work of the others disturbs no measurement.
     pub(crate) fn start(&self) -> anyhow::Result<Started> {
         let started = |gateway: &Gateway| gateway.start("serve", &[]);
         Ok(match self {
@@ -52,7 +52,7 @@ impl Subject {
     }
 }
 
-/// Somebody who has a turn.
+/// A competitor that has a turn.
 pub(crate) struct Started {
     pub(crate) server: Server,
     database: After,

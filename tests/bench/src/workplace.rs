@@ -54,7 +54,7 @@ impl Workplace {
         let more = format!(
             "{queue_section}[work]\nconcurrency = {CONCURRENCY}\n[handlers.bench]\nconcurrency = {CONCURRENCY}"
         );
-        // Nobody's answer may be late, because every event counts.
+        // No answer may be late, because every event counts.
         let sections = Sections { ingest: "answer_deadline = \"60s\"", store: "", more: &more };
         Ok(Self { gateway: Gateway::new(WITH_HANDLER, kind.store(), &sections)?, _queue: queue })
     }

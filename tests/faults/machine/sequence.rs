@@ -30,7 +30,7 @@ pub(super) struct Sequence<'a> {
     pub(super) handlers: Vec<HandlerName>,
     /// The tokens by the number of their claim. The first was never handed out.
     pub(super) tokens: Vec<Token>,
-    /// Jobs that somebody was told to look at.
+    /// Jobs that a worker was told to look at.
     pub(super) hints: BTreeSet<Place>,
     pub(super) diary: Diary,
 }
@@ -133,7 +133,7 @@ impl<'a> Sequence<'a> {
         if self.random.bool() { DeadLetters::Block } else { DeadLetters::StepOver }
     }
 
-    /// Mostly somebody who holds a job, if there is one; otherwise any job with any token.
+    /// Mostly a worker that holds a job, if there is one; otherwise any job with any token.
     fn run(&mut self) -> Run {
         let holders = self.model.holders();
         match self.random.choice(&holders) {

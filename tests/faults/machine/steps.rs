@@ -10,7 +10,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A job: the numbers of its event and of its handler. Events are numbered in the order of their ids.
 pub(super) type Place = (usize, usize);
 
-/// Somebody who says that a job became theirs with this claim.
+/// A worker that says that a job became its own with this claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) job: Place,

@@ -16,7 +16,7 @@ pub(crate) enum Fault {
     Deploy,
     /// It is killed, and comes back with an empty disk.
     Wipe,
-    /// Somebody else keeps the database from being written to.
+    /// Another session keeps the database from being written to.
     Lock,
     /// A link is no longer whole.
     Break(Link),
@@ -45,7 +45,7 @@ pub(crate) struct Weather {
 }
 
 impl Weather {
-    /// Everything happens to everybody.
+    /// Everything happens to every victim.
     pub(crate) const MIXED: Self = Self {
         length: Duration::from_secs(40),
         calm: (500, 9000),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hookfast_harness::{Client, signed};
 
-/// Within this time after the storm, whoever goes on trying has a 2xx.
+/// Within this time after the storm, a sender that goes on trying has a 2xx.
 pub(crate) const ACCEPTED_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a sender waits for an answer.
@@ -55,7 +55,7 @@ pub(crate) struct Sender {
     name: String,
     receiver: Arc<Mutex<SocketAddr>>,
     chance: Rng,
-    /// Since when everybody is well again.
+    /// Since when every victim is well again.
     over: Arc<OnceLock<Instant>>,
     receivers: Receivers,
     /// The one who keeps an order has a dead letter already.
@@ -233,7 +233,7 @@ impl Sender {
             0..5 => (format!(r#"{key}"give_up":true"#), 0, true),
             5..12 => (format!(r#"{key}"fail_times":1,"sleep_after_ms":{milliseconds}"#), 1, false),
             12..20 => (format!(r#"{key}"effects":3,"sleep_in_effect_ms":{milliseconds}"#), 3, false),
-            // Longer than many a fault, where nobody waits behind it.
+            // Longer than most faults, where no other event waits behind it.
             20..80 if account.is_none() => (format!(r#""sleep_ms":{}"#, milliseconds * 40), 1, false),
             20..45 => (format!(r#"{key}"sleep_ms":{},"sleep_after_ms":{milliseconds}"#, milliseconds * 4), 1, false),
             80..90 => (format!(r#"{key}"write":true,"effects":2,"sleep_after_ms":{milliseconds}"#), 2, false),

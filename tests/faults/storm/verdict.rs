@@ -20,7 +20,7 @@ impl Verdict<'_> {
         self.rows(&statement)[0][0].parse().unwrap()
     }
 
-    /// Jobs of which there is no telling why they are not finished.
+    /// Unfinished jobs for which no reason can be listed.
     fn finished_or_explained(&self) -> Vec<String> {
         let rows = self.rows(&format!(
             "SELECT handler, dedupe_key, state, reason FROM jobs JOIN events ON events.id = event_id \
@@ -102,7 +102,7 @@ impl Verdict<'_> {
     }
 
     /// The events of one account that were promised one after the other were done one at a time and in that order. Of an
-    /// event that was not promised, nobody knows when it was recorded.
+    /// event that was not promised, the time of its recording is unknown.
     fn in_order(&self) -> Vec<String> {
         let promised: BTreeSet<_> = self.sent.iter().filter(|sent| sent.is_promised).map(|sent| &sent.id).collect();
         let mut rows = self.rows("SELECT ordering, place, event FROM done WHERE ordering <> '' ORDER BY 1, 2, 3");

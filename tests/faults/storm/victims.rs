@@ -14,7 +14,7 @@ const TO_START: Duration = Duration::from_secs(90);
 /// How long a process may take to end when it is asked to and what it needs is broken.
 const TO_END: Duration = Duration::from_secs(90);
 
-/// Somebody in the storm.
+/// A process, server or link in the storm.
 pub(crate) trait Victim: Send {
     fn name(&self) -> &str;
 

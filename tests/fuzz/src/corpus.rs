@@ -19,7 +19,7 @@ pub(crate) struct Corpus {
     pub(crate) seeds: Vec<Seed>,
 }
 
-/// A request that somebody thought of.
+/// A request that a person thought of.
 pub(crate) struct Seed {
     /// Its place in [`Corpus::targets`].
     pub(crate) target: usize,

@@ -1,4 +1,4 @@
-//! The worst requests that somebody could make up, and how long they take.
+//! The worst requests that we could make up, and how long they take.
 //!
 //! All of them are tried at a tenth of their size. The worst for each provider are then measured whole, and at half
 //! their size: what takes much more than twice as long for twice the size would be a way to stop us.
@@ -264,7 +264,7 @@ fn many(count: usize, piece: impl Fn(usize) -> String) -> String {
     (0..count).map(piece).collect()
 }
 
-/// Pieces until there are about so many bytes.
+/// Pieces until there are about this many bytes.
 fn filled(size: usize, piece: impl Fn(usize) -> String) -> String {
     many(size / piece(1).len(), piece)
 }

@@ -1,4 +1,4 @@
-//! Feeds every provider with requests that nobody thought of, and checks what must hold whatever comes.
+//! Feeds every provider with random requests, and checks what must hold whatever comes.
 //!
 //! `tests/run fuzz` builds this and runs it. The inputs follow from the seed alone; what fails is written as a file of
 //! vectors (see docs/vectors.md), which `--replay` runs again.
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Feeds every provider with requests that nobody thought of
+/// Feeds every provider with random requests
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -30,7 +30,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures how long the worst requests take that somebody could make up
+    /// Measures how long the worst requests take that we could make up
     Hostile(HostileArguments),
 }
 

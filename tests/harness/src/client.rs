@@ -55,7 +55,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Waits so long for an answer, and not as long as usual.
+    /// Waits this long for an answer instead of the usual time.
     pub fn with_patience(self, patience: Duration) -> Self {
         self.stream.get_ref().set_read_timeout(Some(patience)).expect("it is not zero");
         self

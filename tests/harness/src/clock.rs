@@ -1,4 +1,4 @@
-//! A clock that is wrong, for whoever is started with it.
+//! A clock that is wrong, for processes that are started with it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ pub struct WrongClock {
 }
 
 impl WrongClock {
-    /// A clock that is wrong by so many seconds.
+    /// A clock that is wrong by this many seconds.
     pub fn new(seconds: i64) -> Self {
         let clock = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         clock.set(seconds);
         clock
     }
 
-    /// Makes it wrong by so many seconds; everybody notices within a second.
+    /// Makes it wrong by this many seconds; every process notices within a second.
     pub fn set(&self, seconds: i64) {
         // Renamed into its place: a file that is half written would be no time at all.
         let next = self.folder.path().join("next");

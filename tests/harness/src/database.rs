@@ -27,7 +27,7 @@ pub fn query(url: &str, statement: &str) -> Vec<Vec<String>> {
     ended.output.lines().map(|line| line.split(BETWEEN).map(str::to_owned).collect()).collect()
 }
 
-/// A session that keeps everybody else from writing, until it is dropped.
+/// A session that keeps all others from writing, until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     session: Child,

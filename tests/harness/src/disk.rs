@@ -19,7 +19,7 @@ const SWITCH: &str = "import fcntl, os, struct, sys\n\
 #[derive(Debug)]
 pub struct Disk {
     folder: TempDir,
-    /// Somebody with his hand on the switch, so that a cut takes no time.
+    /// A process that waits for the order to cut, so that a cut takes no time.
     switch: Option<Child>,
 }
 
@@ -27,12 +27,12 @@ impl Disk {
     /// A disk of this size with nothing on it.
     pub fn new(megabytes: u64) -> Self {
         let folder = tempfile::Builder::new().prefix("hookfast-disk-").tempdir().expect("a temporary folder");
-        // Whoever runs a server on it need not be who runs the test.
+        // A server on it may run as another user than the test.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let mut disk = Self { folder, switch: None };
         fs::create_dir(disk.path()).unwrap();
         fs::File::create(disk.image()).unwrap().set_len(megabytes << 20).unwrap();
-        // Without room kept for root: a full disk is then full for everybody.
+        // Without room kept for root: a full disk is then full for every user.
         run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(disk.image()));
         disk.mount();
         disk
@@ -43,14 +43,14 @@ impl Disk {
         self.folder.path().join("mounted")
     }
 
-    /// Cuts the power: what was not flushed is lost, and whoever still runs gets errors.
+    /// Cuts the power: what was not flushed is lost, and processes that still run get errors.
     pub fn cut_power(&mut self) {
         let mut switch = self.switch.take().expect("the power is on");
         drop(switch.stdin.take());
         assert!(switch.wait().unwrap().success(), "the power could not be cut");
     }
 
-    /// Switches the power on again. Whoever used the disk must have ended.
+    /// Switches the power on again. Processes that used the disk must have ended.
     pub fn power_on(&mut self) {
         eventually("nobody uses the disk", || Ended::of(Command::new("umount").arg(self.path())).code == 0);
         // The kernel lets go of the file a little later; mounted through two devices it would be damaged.
@@ -106,7 +106,7 @@ impl Drop for Disk {
             drop(switch.stdin.take());
             let _ = switch.wait();
         }
-        // Lazily: after a panic somebody may still have a file open.
+        // Lazily: after a panic a process may still have a file open.
         let _ = Command::new("umount").args(["--quiet", "--lazy"]).arg(self.path()).output();
     }
 }

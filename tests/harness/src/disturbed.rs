@@ -36,7 +36,7 @@ fn is_traced(process: u32) -> bool {
 
 impl Drop for Disturbed {
     fn drop(&mut self) {
-        // It lets go of everybody. If they have all ended, so has it.
+        // It lets go of all processes. If they have all ended, so has it.
         signal(&self.strace, Signal::Term);
         let _ = self.strace.wait();
     }

@@ -39,12 +39,12 @@ pub struct Ledger {
 }
 
 impl Load {
-    /// Starts so many clients. Every event is another one.
+    /// Starts this many clients. No event is sent twice.
     pub fn start(address: SocketAddr, clients: u64) -> Self {
         Self::start_at(address, clients, 0, sample)
     }
 
-    /// The same with other events: each client begins so much later in its own row. The key of an event is that of the
+    /// The same with other events: each client begins at `first` in its own row. The key of an event is that of the
     /// sample with its number.
     pub fn start_at(address: SocketAddr, clients: u64, first: u64, event: fn(u64) -> Request) -> Self {
         let progress = Arc::<Progress>::default();
@@ -57,12 +57,12 @@ impl Load {
         Self { progress, clients }
     }
 
-    /// Waits until so many events are promised.
+    /// Waits until this many events are promised.
     pub fn wait_for_promises(&self, count: usize) {
         eventually("clients are promised something", || self.progress.promises.load(Relaxed) >= count);
     }
 
-    /// Waits until so many events are promised in addition to those that are.
+    /// Waits until this many more events are promised.
     pub fn wait_for_more_promises(&self, count: usize) {
         self.wait_for_promises(self.progress.promises.load(Relaxed) + count);
     }
@@ -83,7 +83,7 @@ impl Load {
     }
 }
 
-/// Sends until it is told to stop, or until nobody listens any more.
+/// Sends until it is told to stop, or until the gateway no longer listens.
 fn send_until_over(progress: &Progress, address: SocketAddr, first: u64, event: fn(u64) -> Request) -> Ledger {
     let mut ledger = Ledger::default();
     let mut connection = None;
@@ -93,7 +93,7 @@ fn send_until_over(progress: &Progress, address: SocketAddr, first: u64, event: 
         }
         let connected = connection.take().map_or_else(|| Client::try_connect(address), Ok);
         let Ok(mut client) = connected else { break };
-        // Whoever gets no answer was promised nothing.
+        // A client without an answer was promised nothing.
         let Ok(answer) = client.send(&event(serial)) else { continue };
         let count = if answer.status == 200 { &progress.promises } else { &progress.refusals };
         count.fetch_add(1, Relaxed);

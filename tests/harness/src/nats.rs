@@ -49,7 +49,7 @@ pub struct PrivateNats {
 impl PrivateNats {
     /// Starts a server.
     pub fn start(version: NatsVersion) -> Self {
-        // Between asking for a free port and using it, somebody else may have taken it.
+        // Between asking for a free port and using it, another process may have taken it.
         (0..5).map(|_| Self::new(version, None)).find_map(Self::try_run).expect("nats-server starts")
     }
 

@@ -149,7 +149,7 @@ impl PrivatePostgres {
     }
 
     fn start_somewhere(&mut self) {
-        // Between asking for a free port and using it, somebody else may have taken it.
+        // Between asking for a free port and using it, another process may have taken it.
         let started = (0..5).any(|_| {
             self.port = free_port();
             self.launch()
@@ -254,7 +254,7 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(folder.trim()).join(name)
 }
 
-/// Below the ports that the system gives to clients: one of those could be taken by whoever asks whether the server is
+/// Below the ports that the system gives to clients: one of those could be taken by a client that asks whether the server is
 /// there yet, and be connected to itself.
 pub(crate) fn free_port() -> u16 {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

@@ -24,9 +24,9 @@ pub enum Link {
     Cut,
     /// Connections stay, new ones are accepted, and nothing comes through, not even their end. What was sent comes later.
     Blackhole,
-    /// Every chunk comes so much later, one after the other.
+    /// Every chunk is delayed by this, one after the other.
     Delayed(Duration),
-    /// One byte at a time, each so much later.
+    /// One byte at a time, each delayed by this.
     Dripping(Duration),
     /// All connections together carry this many bytes a second, in each direction.
     Narrow(u64),
@@ -169,7 +169,7 @@ async fn pump(
         ended = carry => ended?,
     }
     to.shutdown().await?;
-    // What comes after that is for nobody, and its end is the end of the connection.
+    // What comes after that is thrown away, and its end is the end of the connection.
     tokio::io::copy(&mut from, &mut tokio::io::sink()).await.map(drop)
 }
 

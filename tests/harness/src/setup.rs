@@ -149,7 +149,7 @@ impl Setup {
         self.variables.push((name.into(), value.into()));
     }
 
-    /// Starts it as whoever tries it out does: without a configuration file, on a SQLite file in its folder.
+    /// Starts it as a newcomer does: without a configuration file, on a SQLite file in its folder.
     pub fn without_config(mut self) -> Self {
         self.has_config = false;
         self.variable("HOOKFAST_INGEST__LISTEN", "127.0.0.1:0").variable("HOOKFAST_ADMIN__LISTEN", "127.0.0.1:0")

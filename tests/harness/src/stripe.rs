@@ -14,7 +14,7 @@ pub fn sample(serial: u64) -> Request {
     sample_at(serial, Duration::ZERO)
 }
 
-/// A signed event, signed so long ago.
+/// An event that was signed this long ago.
 pub fn sample_at(serial: u64, age: Duration) -> Request {
     let secret = Secret::new(SECRET).unwrap();
     let order = SampleOrder { kind: None, url: URL, key: Some(&secret), now: OffsetDateTime::now_utc() - age, serial };

@@ -69,7 +69,7 @@ struct Act {
     fail_times: u32,
     /// It fails until there is a file `fixed` in the working folder.
     fail_until_fixed: bool,
-    /// Wait so long, says the other side.
+    /// The other side asks for this wait.
     retry_after_ms: Option<u64>,
     give_up: bool,
     panic: bool,
@@ -83,7 +83,7 @@ struct Act {
     memory: bool,
     /// It calls itself without end.
     stack: bool,
-    /// It fails if more than so many run at once in this process.
+    /// It fails if more than this many run at once in this process.
     fragile: Option<usize>,
 }
 

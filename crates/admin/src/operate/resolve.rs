@@ -35,8 +35,8 @@ impl Resolve {
     }
 }
 
-/// Resolves dead letters, as they stood at the filter's moment or stand now. An interrupted call is simply made again, because what
-/// is resolved is dead no more.
+/// Resolves dead letters, as they stood at the filter's moment or stand now. An interrupted call is simply made again, because
+/// what is resolved is dead no more.
 pub async fn resolve(
     store: &dyn Store,
     resolve: &Resolve,
