@@ -4,6 +4,7 @@
 mod config;
 mod listener;
 pub mod operate;
+pub mod view;
 
 pub use config::Config;
 pub use listener::{HostName, Running, start};

@@ -34,28 +34,19 @@ macro_rules! errln {
 }
 
 mod apart;
-mod audit;
-mod cli;
+mod commands;
 mod config;
 mod core_files;
-mod dead_letters;
 mod development;
-mod events;
 mod exit;
-mod filter;
-mod jobs;
 mod keeping;
-mod known;
 mod log_lines;
 mod logging;
 mod metrics;
-mod migrate;
 mod printable;
 mod providers;
-mod replay;
 mod serve;
 mod simulate;
-mod spool;
 mod unclaimed;
 mod verify;
 
@@ -71,10 +62,8 @@ pub use hookfast_processor::{
 pub use hookfast_store::sqlx;
 pub use hookfast_webhook::{Failure, FailureKind};
 
-use cli::{AuditCommand, Cli, Command, ConfigCommand, DeadLettersCommand, EventsCommand, ProvidersCommand};
-use config::OperatorConfig;
+use commands::{Cli, dispatch};
 use exit::Exit;
-use serve::{Role, Start};
 
 /// Runs the command line of this process, with these handlers. Panics are written into the log by a panic hook that it
 /// sets, and a crash leaves no core file.
@@ -86,54 +75,6 @@ pub fn run(handlers: Handlers) -> ExitCode {
     match dispatch(cli, &handlers) {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.report(),
-    }
-}
-
-fn dispatch(cli: Cli, handlers: &Handlers) -> Result<(), Exit> {
-    let load = || config::load(cli.config.as_deref(), handlers).map_err(Exit::Config);
-    // What is asked of the store alone needs neither secrets nor the handlers' code.
-    let operator = || config::load_for_operators(cli.config.as_deref(), handlers).map_err(Exit::Config);
-    let serve = |role, migrate| serve::serve(load()?, &Start { role, file: cli.config.as_deref(), migrate, handlers });
-    match cli.command {
-        Command::Serve(arguments) => serve(Role::All, arguments.migrate),
-        Command::Receive(arguments) => serve(Role::Receive, arguments.migrate),
-        Command::Work(arguments) => serve(Role::Work(arguments.handlers), arguments.migrate),
-        Command::RunJob { event, handler } => apart::run_job(&load()?, event, &handler),
-        Command::Migrate => in_runtime(migrate::migrate(operator()?)),
-        Command::Verify(arguments) => verify::run(&arguments, cli.config.as_deref(), handlers),
-        Command::Simulate(arguments) => in_runtime(simulate::run(load()?, arguments)),
-        Command::Providers(arguments) => {
-            let providers = config::providers(cli.config.as_deref()).map_err(Exit::Config)?;
-            match &arguments.command {
-                None => providers::list(&providers, arguments.json),
-                Some(ProvidersCommand::Show { name, json }) => {
-                    providers::show(&providers, name, *json || arguments.json)?;
-                }
-            }
-            Ok(())
-        }
-        Command::Config(ConfigCommand::Check { json }) => config::check(cli.config.as_deref(), handlers, json),
-        Command::Config(ConfigCommand::Show { json }) => {
-            config::show(&operator()?.settings, json);
-            Ok(())
-        }
-        Command::Spool { json } => in_runtime(spool::show(operator()?, json)),
-        Command::Events(EventsCommand::List { limit, unhandled, json }) => {
-            in_runtime(events::list(operator()?, limit, unhandled, json))
-        }
-        Command::Events(EventsCommand::Show { id, raw, json }) => in_runtime(events::show(operator()?, id, raw, json)),
-        Command::DeadLetters(command) => in_runtime(dead_letters(operator()?, command)),
-        Command::Jobs(command) => in_runtime(jobs::run(operator()?, command)),
-        Command::Replay(arguments) => in_runtime(replay::run(operator()?, arguments)),
-        Command::Audit(AuditCommand::List(arguments)) => in_runtime(audit::list(operator()?, &arguments)),
-    }
-}
-
-async fn dead_letters(config: OperatorConfig, command: DeadLettersCommand) -> Result<(), Exit> {
-    match command {
-        DeadLettersCommand::List(arguments) => dead_letters::list(config, &arguments).await,
-        DeadLettersCommand::Show(arguments) => dead_letters::show(config, &arguments).await,
-        DeadLettersCommand::Resolve(arguments) => dead_letters::resolve(config, arguments).await,
     }
 }
 

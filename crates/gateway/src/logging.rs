@@ -6,11 +6,40 @@ use std::panic::{self, PanicHookInfo};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{LogArguments, LogFormat};
 use crate::log_lines::{self, LineWriter};
+use clap::{Args, ValueEnum};
 
 /// Writes the rest of the log when it is dropped.
 #[must_use]
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    /// What to log, such as `info` or `debug,hookfast_store=trace`
+    #[arg(long = "log", global = true, env = "HOOKFAST_LOG", value_name = "FILTER")]
+    pub(crate) filter: Option<String>,
+
+    /// How to log
+    #[arg(
+        long = "log-format",
+        global = true,
+        env = "HOOKFAST_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Human on a terminal, JSON otherwise
+    #[default]
+    Auto,
+    /// Lines for people
+    Human,
+    /// One JSON object a line
+    Json,
+}
+
 pub(crate) struct FlushAtEnd;
 
 impl Drop for FlushAtEnd {

@@ -40,6 +40,15 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     escaped.into()
 }
 
+/// Text for a terminal: what would not be printed but obeyed is written out.
+pub(crate) fn plain(text: &str) -> String {
+    let shown = |character: char| match character {
+        '"' | '\'' | '\\' => character.to_string(),
+        _ => character.escape_debug().to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +68,11 @@ mod tests {
             printable_log_line("\u{1b}[32mINFO\u{1b}[0m a\u{200b}\u{9b}\n"),
             "\u{1b}[32mINFO\u{1b}[0m a\\u200b\\u009b\n"
         );
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        assert_eq!(plain("it's \"fine\" \\ ü"), "it's \"fine\" \\ ü");
+        assert_eq!(plain("\x1b[2Jgone\r\n\u{202e}"), "\\u{1b}[2Jgone\\r\\n\\u{202e}");
     }
 }

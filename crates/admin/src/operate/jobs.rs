@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hookfast_store::{Act, Action, Audit, Found, JobId, NewJob, Resolution, Step, Store, StoreError, Which};
+use hookfast_store::{Act, Action, Audit, Found, JobId, NewJob, Operate, Resolution, Step, Store, StoreError, Which};
 use hookfast_webhook::{HandlerName, JobState};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::pages::{Page, Pages};
 use super::replay::Start;
-use super::{ActError, BATCH_MAX, Handlers, Outcome, Progress, Selection, begin, is_blank};
+use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, Targets, begin, is_blank};
 
 /// The jobs of one handler that are not done, and its dead letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl HandlerJobs {
 }
 
 /// The jobs of every handler that has some in the store, by handler.
-pub async fn summary(store: &dyn Store, handlers: &Handlers) -> Result<Vec<HandlerJobs>, StoreError> {
+pub async fn summary(store: &dyn Store, handlers: &Targets) -> Result<Vec<HandlerJobs>, StoreError> {
     let mut by_handler: BTreeMap<String, BTreeMap<JobState, u64>> = BTreeMap::new();
     for (handler, state, count) in store.backlog().await?.jobs {
         *by_handler.entry(handler).or_default().entry(state).or_default() += count;
@@ -73,7 +73,7 @@ impl Abandon {
     }
 
     /// Fails if it would not be done.
-    pub fn check(&self, handlers: &Handlers) -> Result<(), ActError> {
+    pub fn check(&self, handlers: &Targets) -> Result<(), ActError> {
         let Selection { filter, onto, .. } = &self.selection;
         let from = filter.handler.as_deref().ok_or(ActError::NoOrigin)?;
         if handlers.names().any(|name| name.as_str() == from) {
@@ -89,9 +89,9 @@ impl Abandon {
 
 /// Moves or resolves what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
 pub async fn abandon(
-    store: &dyn Store,
+    store: &dyn Operate,
     order: &Abandon,
-    handlers: &Handlers,
+    handlers: &Targets,
     progress: impl FnMut(Progress),
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
@@ -106,9 +106,9 @@ pub async fn abandon(
 
 /// Goes on with one that was interrupted, after its last finished step.
 pub async fn resume_abandon(
-    store: &dyn Store,
+    store: &dyn Operate,
     audit: Uuid,
-    handlers: &Handlers,
+    handlers: &Targets,
     progress: impl FnMut(Progress),
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
@@ -118,7 +118,7 @@ pub async fn resume_abandon(
     go_on(store, &order, start, handlers, progress, stop).await
 }
 
-async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Abandon), ActError> {
+async fn unfinished(store: &dyn Operate, id: Uuid) -> Result<(Audit, Abandon), ActError> {
     let audit = store.audit(id).await?.ok_or(ActError::NoAct(id))?;
     let not_resumable = |why: String| Err(ActError::NotResumable(id, why));
     if audit.is_done {
@@ -146,10 +146,10 @@ async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Abandon), Act
 }
 
 async fn go_on(
-    store: &dyn Store,
+    store: &dyn Operate,
     order: &Abandon,
     start: Start,
-    handlers: &Handlers,
+    handlers: &Targets,
     mut report: impl FnMut(Progress),
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
@@ -180,9 +180,9 @@ struct Stepped {
 }
 
 async fn step(
-    store: &dyn Store,
+    store: &dyn Operate,
     order: &Abandon,
-    handlers: &Handlers,
+    handlers: &Targets,
     audit: Uuid,
     page: &Page,
 ) -> Result<Stepped, ActError> {

@@ -3,28 +3,28 @@
 //! An act is noted in the audit before it begins, and goes on in steps. Each step is done and noted in one transaction, so an
 //! act that was interrupted goes on after its last finished step.
 
-mod handlers;
 mod jobs;
 mod pages;
 mod preview;
 mod replay;
 mod resolve;
 mod selection;
+mod targets;
 #[cfg(test)]
 mod tests;
 
-use hookfast_store::{Action, AskError, Audit, Store, StoreError};
+use hookfast_store::{Action, AskError, Audit, Operate, StoreError};
 use hookfast_webhook::HandlerName;
 use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use handlers::{Handlers, KeyOfBody};
 pub use jobs::{Abandon, HandlerJobs, abandon, resume_abandon, summary};
 pub use preview::{Count, Preview, how_many, preview};
 pub use replay::{Replay, replay, resume, unfinished};
 pub use resolve::{Resolve, resolve};
 pub use selection::{Selection, UnreadableSelection};
+pub use targets::{KeyOfBody, Targets};
 
 /// The most jobs in one step: a step is one transaction, and no other should wait long for it.
 pub const BATCH_MAX: u32 = 200;
@@ -113,7 +113,7 @@ impl ActError {
         move |source| Self::Broken { audit, source }
     }
 
-    fn no_handler(name: &HandlerName, handlers: &Handlers) -> Self {
+    fn no_handler(name: &HandlerName, handlers: &Targets) -> Self {
         let known: Vec<_> = handlers.names().map(HandlerName::as_str).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
         Self::NoHandler { name: name.to_string(), known }
@@ -122,7 +122,7 @@ impl ActError {
 
 /// Notes that an act begins.
 async fn begin(
-    store: &dyn Store,
+    store: &dyn Operate,
     action: Action,
     who: &str,
     why: Option<&str>,

@@ -1,6 +1,6 @@
 //! The jobs of a selection, some at a time.
 
-use hookfast_store::{AskError, Cursor, Found, Store};
+use hookfast_store::{AskError, Cursor, Found, Operate};
 use hookfast_webhook::EventId;
 
 use super::Selection;
@@ -12,7 +12,7 @@ const ROOM: u32 = 32;
 const AFTER_ALL_NAMES: &str = "~";
 
 pub(super) struct Pages<'a> {
-    store: &'a dyn Store,
+    store: &'a dyn Operate,
     selection: &'a Selection,
     cursor: Option<Cursor>,
     /// The last event of which all jobs were given out.
@@ -35,7 +35,7 @@ impl Page {
 
 impl<'a> Pages<'a> {
     /// From the first event, or from the one after `complete`.
-    pub(super) fn after(store: &'a dyn Store, selection: &'a Selection, complete: Option<EventId>) -> Self {
+    pub(super) fn after(store: &'a dyn Operate, selection: &'a Selection, complete: Option<EventId>) -> Self {
         let cursor = complete.map(|event| Cursor { event, handler: AFTER_ALL_NAMES.into() });
         Self { store, selection, cursor, complete }
     }

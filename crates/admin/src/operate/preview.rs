@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use hookfast_store::{AskError, Filter, Found, Store, Which};
+use hookfast_store::{AskError, Filter, Found, Operate, Which};
 
 use super::Selection;
 
@@ -49,7 +49,7 @@ impl fmt::Display for Count {
 /// How many there are, after up to `asked` of them were found. A number is for information: it never makes a command fail,
 /// and never makes it wait long.
 pub async fn how_many(
-    store: &dyn Store,
+    store: &dyn Operate,
     which: Which,
     filter: &Filter,
     found: usize,
@@ -85,7 +85,7 @@ pub struct Preview {
 
 /// Looks at what is selected and changes nothing. `wants` says what would not be left out.
 pub async fn preview(
-    store: &dyn Store,
+    store: &dyn Operate,
     selection: &Selection,
     wants: impl Fn(&Found) -> bool,
     sample: usize,

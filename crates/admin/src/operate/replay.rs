@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookfast_store::{Act, Action, Audit, Found, Moment, NewJob, Step, Store, StoreError, Which};
+use hookfast_store::{Act, Action, Audit, Found, Moment, NewJob, Operate, Step, StoreError, Which};
 use hookfast_webhook::EventId;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::pages::{Page, Pages};
-use super::{ActError, BATCH_MAX, Handlers, Outcome, Progress, Selection, begin, is_blank};
+use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, Targets, begin, is_blank};
 
 /// What is replayed, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +46,9 @@ const ACTION: Action = Action::Replay;
 /// Replays what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
 /// `progress` hears of every step.
 pub async fn replay(
-    store: &dyn Store,
+    store: &dyn Operate,
     replay: &Replay,
-    handlers: &Handlers,
+    handlers: &Targets,
     progress: impl FnMut(Progress),
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
@@ -66,10 +66,10 @@ pub async fn replay(
 
 /// Goes on with a replay that was interrupted, after its last finished step.
 pub async fn resume(
-    store: &dyn Store,
+    store: &dyn Operate,
     audit: Uuid,
     rate: Option<f64>,
-    handlers: &Handlers,
+    handlers: &Targets,
     progress: impl FnMut(Progress),
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
@@ -81,7 +81,7 @@ pub async fn resume(
 }
 
 /// A replay that was begun and not finished.
-pub async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Replay), ActError> {
+pub async fn unfinished(store: &dyn Operate, id: Uuid) -> Result<(Audit, Replay), ActError> {
     let audit = store.audit(id).await?.ok_or(ActError::NoAct(id))?;
     let not_resumable = |why: String| Err(ActError::NotResumable(id, why));
     if audit.action != ACTION {
@@ -108,7 +108,7 @@ pub async fn unfinished(store: &dyn Store, id: Uuid) -> Result<(Audit, Replay), 
     Ok((audit, replay))
 }
 
-fn check(replay: &Replay, handlers: &Handlers) -> Result<(), ActError> {
+fn check(replay: &Replay, handlers: &Targets) -> Result<(), ActError> {
     if replay.force_effects && is_blank(replay.why.as_deref()) {
         return Err(ActError::NoReason("doing effects a second time"));
     }
@@ -127,10 +127,10 @@ pub(super) struct Start {
 }
 
 async fn go_on(
-    store: &dyn Store,
+    store: &dyn Operate,
     replay: &Replay,
     start: Start,
-    handlers: &Handlers,
+    handlers: &Targets,
     mut report: impl FnMut(Progress),
     stop: &CancellationToken,
 ) -> Result<Outcome, ActError> {
@@ -171,7 +171,7 @@ struct Jobs {
     skipped: u64,
 }
 
-async fn jobs(store: &dyn Store, replay: &Replay, handlers: &Handlers, found: &[Found]) -> Result<Jobs, StoreError> {
+async fn jobs(store: &dyn Operate, replay: &Replay, handlers: &Targets, found: &[Found]) -> Result<Jobs, StoreError> {
     let mut jobs = Jobs { made: Vec::new(), skipped: 0 };
     for found in found {
         match handlers.job(store, replay.selection.onto.as_ref(), found).await? {

@@ -1,6 +1,6 @@
 //! Resolve: dead letters that need not run again.
 
-use hookfast_store::{Act, Action, Filter, Found, JobId, Resolution, Step, Store, Which};
+use hookfast_store::{Act, Action, Filter, Found, JobId, Operate, Resolution, Step, Which};
 use serde::Serialize;
 
 use super::pages::Pages;
@@ -38,7 +38,7 @@ impl Resolve {
 /// Resolves dead letters, as they stood at the filter's moment or stand now. An interrupted call is simply made again, because
 /// what is resolved is dead no more.
 pub async fn resolve(
-    store: &dyn Store,
+    store: &dyn Operate,
     resolve: &Resolve,
     mut report: impl FnMut(Progress),
 ) -> Result<Outcome, ActError> {

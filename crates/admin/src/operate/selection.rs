@@ -1,6 +1,6 @@
 //! Which jobs an act is about, and how that stands in the audit.
 
-use hookfast_store::{Filter, Moment, Store, StoreError, Which};
+use hookfast_store::{Filter, Moment, Operate, StoreError, Which};
 use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -23,7 +23,7 @@ pub struct Selection {
 impl Selection {
     /// The same as things stand now, unless a moment was fixed before: an act is about what was there when it was looked at,
     /// and never about what came later.
-    pub async fn as_of_now(mut self, store: &dyn Store) -> Result<Self, StoreError> {
+    pub async fn as_of_now(mut self, store: &dyn Operate) -> Result<Self, StoreError> {
         if self.filter.as_of.is_none() {
             self.filter.as_of = Some(store.moment().await?);
         }

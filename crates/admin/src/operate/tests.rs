@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hookfast_store::{
     Action, Claim, Config, EffectKey, EffectKind, Filter, Found, JobId, Migrate, NewJob, Resolution, Routed,
-    Settlement, Token, Which, open,
+    Settlement, Store, Token, Which, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -143,13 +143,13 @@ fn event(id: &str, event_type: &str) -> Event {
 }
 
 /// `ledger` wants invoices, `mail` everything, `stock` charges, one at a time by the body's length.
-fn handlers() -> Handlers {
+fn handlers() -> Targets {
     let handler = |handler: &str, interest: &str, ordering| {
         let interests = vec![interest.parse().unwrap()];
         let subscription = Subscription { handler: name(handler), interests, ordering, priority: None };
         (subscription, Arc::new(|body: &[u8]| Some(body.len().to_string())) as KeyOfBody)
     };
-    Handlers::new([
+    Targets::new([
         handler("ledger", "stripe/invoice.*", Ordering::None),
         handler("mail", "*/*", Ordering::PerAccount),
         handler("stock", "stripe/charge.*", Ordering::Computed(Arc::new(|_| None))),

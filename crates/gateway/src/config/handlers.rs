@@ -72,11 +72,7 @@ fn is_of_another_program(section: &Value) -> bool {
 
 /// The same for operators, who may use another program than the one that has the handlers: what is said about such a handler
 /// is believed.
-pub(super) fn read_for_operators(
-    document: &mut Document,
-    sources: &[String],
-    handlers: &Handlers,
-) -> operate::Handlers {
+pub(super) fn read_for_operators(document: &mut Document, sources: &[String], handlers: &Handlers) -> operate::Targets {
     let mut foreign = Vec::new();
     let mut elsewhere = toml::Table::new();
     let mut here = toml::Table::new();
@@ -99,7 +95,7 @@ pub(super) fn read_for_operators(
         let key: operate::KeyOfBody = Arc::new(move |body| handler.ordering_key(body));
         (subscription, key)
     });
-    operate::Handlers::new(known).with_foreign(foreign)
+    operate::Targets::new(known).with_foreign(foreign)
 }
 
 fn read_one(

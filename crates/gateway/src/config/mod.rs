@@ -29,9 +29,7 @@ use hookfast_ingest::SourceLimits;
 use hookfast_processor::Handlers;
 use hookfast_store::SpoolConfig;
 use hookfast_webhook::{Provider, Secrets, SourceName};
-use serde_json::json;
 
-use crate::exit::Exit;
 use crate::providers::Providers;
 use document::Document;
 pub use handlers::ConfiguredHandler;
@@ -93,7 +91,7 @@ pub(crate) struct OperatorConfig {
     /// The names of the endpoints.
     pub(crate) sources: Vec<String>,
     /// The handlers that get jobs.
-    pub(crate) handlers: hookfast_admin::operate::Handlers,
+    pub(crate) handlers: hookfast_admin::operate::Targets,
     /// Every key with its value, as it was written, and where it stands.
     pub(crate) settings: Settings,
 }
@@ -236,35 +234,5 @@ fn finish<T>(mut document: Document, config: Option<T>) -> Result<T, Vec<Problem
     match config {
         Some(config) if document.problems.is_empty() => Ok(config),
         _ => Err(document.problems),
-    }
-}
-
-/// `hookfast config check`
-pub(crate) fn check(file: Option<&Path>, handlers: &Handlers, as_json: bool) -> Result<(), Exit> {
-    let loaded = load(file, handlers);
-    if as_json {
-        let problems = loaded.as_ref().err().map_or(&[][..], Vec::as_slice);
-        let problems: Vec<_> = problems
-            .iter()
-            .map(|problem| json!({"origin": problem.origin, "key": problem.key, "problem": problem.problem}))
-            .collect();
-        outln!("{}", json!({"ok": loaded.is_ok(), "problems": problems}));
-    }
-    let config = loaded.map_err(Exit::Config)?;
-    if !as_json {
-        outln!("The configuration is fine. Sources: {}. Handlers: {}.", config.sources.len(), config.handlers.len());
-    }
-    Ok(())
-}
-
-/// `hookfast config show`: what it prints is TOML again, apart from the secrets.
-pub(crate) fn show(settings: &Settings, as_json: bool) {
-    for Shown { key, value, origin } in settings.shown() {
-        if as_json {
-            outln!("{}", json!({"key": key, "value": value, "origin": origin}));
-        } else {
-            let line = format!("{key} = {value}");
-            outln!("{line:60}  # {origin}");
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! The providers there are: those that need code, those of the catalog, and those of the user's own files.
 
 mod builtin;
-mod show;
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +11,6 @@ use hookfast_webhook::Provider;
 use toml::Table;
 
 use builtin::{BUILTIN, Builtin};
-pub(crate) use show::{list, show};
 
 /// A provider that a source can be of.
 #[derive(Clone)]
@@ -53,7 +51,7 @@ impl Kind {
     }
 
     /// How it proves that a request is genuine, in a few words.
-    fn scheme(&self) -> String {
+    pub(crate) fn scheme(&self) -> String {
         match self {
             Self::Code(builtin) => builtin.scheme.into(),
             Self::Described(description) => description.scheme(),
@@ -61,7 +59,7 @@ impl Kind {
     }
 
     /// What tells its events apart, in a few words.
-    fn dedupe(&self) -> String {
+    pub(crate) fn dedupe(&self) -> String {
         match self {
             Self::Code(builtin) => builtin.dedupe.into(),
             Self::Described(description) => description.dedupe(),
@@ -77,14 +75,14 @@ impl Kind {
     }
 
     /// Contract and set-up steps, for people.
-    fn contract(&self) -> String {
+    pub(crate) fn contract(&self) -> String {
         match self {
             Self::Code(builtin) => builtin.contract.into(),
             Self::Described(description) => description.contract(),
         }
     }
 
-    fn is_vector_tested(&self) -> bool {
+    pub(crate) fn is_vector_tested(&self) -> bool {
         match self {
             Self::Code(_) => true,
             Self::Described(description) => description.vector_tested,

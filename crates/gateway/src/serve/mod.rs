@@ -11,6 +11,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
+
 use hookfast_ingest::{Ingest, Recording};
 use hookfast_processor::Handlers;
 use hookfast_queue::{Queue, QueueUrl};
@@ -34,6 +36,24 @@ use reload::table;
 use signals::Signals;
 pub(crate) use workers::staff;
 use workers::{Workers, is_named};
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Run missing migrations on Postgres too; on SQLite they always run
+    #[arg(long)]
+    pub(crate) migrate: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// Run missing migrations on Postgres too; on SQLite they always run
+    #[arg(long)]
+    pub(crate) migrate: bool,
+
+    /// Run only these, such as `ledger,mail` [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) handlers: Vec<String>,
+}
 
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;

@@ -12,13 +12,79 @@ use http::Uri;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use time::{Duration, OffsetDateTime};
 
-use crate::cli::SimulateArguments;
+use crate::commands::filter;
 use crate::config::{SourceConfig, parse};
 use crate::development::{Missing, supply_secrets};
 use crate::exit::Exit;
 use crate::{Config, Problem};
+use clap::Args;
 use report::Report;
 use traffic::Traffic;
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArguments {
+    /// The provider to play
+    pub(crate) provider: String,
+
+    /// What to send, such as `invoice.paid` or `challenge` [default: what the provider usually sends]
+    pub(crate) event: Option<String>,
+
+    /// The source to send to [default: the only one of this provider]
+    #[arg(long)]
+    pub(crate) source: Option<String>,
+
+    /// The gateway, as scheme, host and port [default: `listen` of the configuration]
+    #[arg(long, value_name = "URL")]
+    pub(crate) gateway: Option<String>,
+
+    /// How many different requests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) count: u64,
+
+    /// How many requests a second or minute, such as `50/s` [default: as fast as it goes]
+    #[arg(long, value_name = "RATE", value_parser = filter::per_second)]
+    pub(crate) rate: Option<f64>,
+
+    /// How many connections at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) connections: u16,
+
+    /// How many of the requests are sent a second time, such as `10%`
+    #[arg(long, default_value = "0%", value_name = "PERCENT", value_parser = percent)]
+    pub(crate) duplicates: f64,
+
+    /// Send them in another order than they were made in
+    #[arg(long)]
+    pub(crate) out_of_order: bool,
+
+    /// Change a byte of every body after signing; a good gateway refuses them all
+    #[arg(long)]
+    pub(crate) tamper: bool,
+
+    /// Sign every request as if it were a day old; a gateway refuses those of providers that sign a time
+    #[arg(long)]
+    pub(crate) stale: bool,
+
+    /// The number of the first request: the same number is the same event [default: by the clock, so always new ones]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) first: Option<u64>,
+
+    /// The private key of a provider that signs with one: `env:NAME`, `file:PATH` or the text itself
+    #[arg(long, value_name = "KEY")]
+    pub(crate) signing_key: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    number
+        .filter(|number| (0.0..=100.0).contains(number))
+        .map(|number| number / 100.0)
+        .ok_or_else(|| "write a share such as 10%".into())
+}
 
 pub(crate) async fn run(mut config: Config, arguments: SimulateArguments) -> Result<(), Exit> {
     let development = supply_secrets(&mut config, Missing::Refuse).map_err(Exit::Failed)?;

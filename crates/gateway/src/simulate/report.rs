@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::send::Outcome;
-use crate::events::plain;
+use crate::printable::plain;
 
 pub(super) struct Report {
     pub(super) requests: usize,

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::cli::SimulateArguments;
+use super::SimulateArguments;
 
 /// Longer than any provider waits.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use hookfast_webhook::{Provider, Request, SampleOrder, Secret};
 
+use super::SimulateArguments;
 use super::sender_clock;
-use crate::cli::SimulateArguments;
 
 /// Requests that are next to each other are exchanged within windows of this length.
 const DISORDER: usize = 8;

@@ -19,12 +19,57 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::Problem;
-use crate::cli::VerifyArguments;
+use crate::commands::filter;
 use crate::config::parse;
-use crate::events::plain;
 use crate::exit::Exit;
+use crate::printable::plain;
 use crate::providers::Providers;
 use crate::{Config, config};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// Files of test vectors to run instead of one request
+    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["provider", "secret", "header", "body_file"])]
+    pub(crate) vectors: Vec<PathBuf>,
+
+    /// The provider, such as `stripe`
+    #[arg(long, required_unless_present = "vectors")]
+    pub(crate) provider: Option<String>,
+
+    /// A secret: `env:NAME`, `file:PATH` or the text itself; may be repeated
+    #[arg(long)]
+    pub(crate) secret: Vec<String>,
+
+    /// A setting of the provider, such as `tolerance_seconds=600`; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+
+    /// The request's method
+    #[arg(long, default_value = "POST")]
+    pub(crate) method: http::Method,
+
+    /// The URL the provider was given
+    #[arg(long, default_value = "http://localhost/")]
+    pub(crate) url: String,
+
+    /// A header, as `Name: value`; may be repeated
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<String>,
+
+    /// The file with the body, byte for byte; `-` is the standard input
+    #[arg(long, required_unless_present = "vectors", value_name = "FILE")]
+    pub(crate) body_file: Option<PathBuf>,
+
+    /// The time to judge by: `2026-07-01T08:00:00Z`, a day, or unix seconds [default: now]
+    #[arg(long, value_name = "TIME", value_parser = filter::unix_time)]
+    pub(crate) now: Option<i64>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The largest body or file of vectors that is read.
 const MAX_INPUT_BYTES: u64 = 256 << 20;

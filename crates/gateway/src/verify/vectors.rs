@@ -9,8 +9,8 @@ use serde_json::json;
 use toml::Table;
 
 use super::read_limited;
-use crate::events::plain;
 use crate::exit::Exit;
+use crate::printable::plain;
 use crate::providers::Providers;
 
 pub(super) fn run(providers: &Providers, files: &[PathBuf], as_json: bool) -> Result<(), Exit> {

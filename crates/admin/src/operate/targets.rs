@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use hookfast_store::{Found, NewJob, Store, StoreError};
+use hookfast_store::{Found, NewJob, Operate, StoreError};
 use hookfast_webhook::{HandlerName, Ordering, Subscription};
 
 use super::ActError;
@@ -13,13 +13,13 @@ pub type KeyOfBody = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
 /// The handlers of the configuration.
 #[derive(Clone, Default)]
-pub struct Handlers {
+pub struct Targets {
     known: Vec<(Subscription, KeyOfBody)>,
     /// Those whose code is in another program: what they subscribe to is not known here.
     foreign: Vec<HandlerName>,
 }
 
-impl Handlers {
+impl Targets {
     /// All of them, each with the ordering key it computes.
     pub fn new(handlers: impl IntoIterator<Item = (Subscription, KeyOfBody)>) -> Self {
         Self { known: handlers.into_iter().collect(), foreign: Vec::new() }
@@ -63,7 +63,7 @@ impl Handlers {
     /// The job that is made of this, if one is.
     pub(super) async fn job(
         &self,
-        store: &dyn Store,
+        store: &dyn Operate,
         onto: Option<&HandlerName>,
         found: &Found,
     ) -> Result<Option<NewJob>, StoreError> {
@@ -89,7 +89,7 @@ impl Handlers {
 
 /// The key that the event would have got from this handler when it arrived.
 async fn ordering_key(
-    store: &dyn Store,
+    store: &dyn Operate,
     ordering: &Ordering,
     key_of_body: &KeyOfBody,
     found: &Found,

@@ -1,23 +1,144 @@
 //! `hookfast jobs`: what is not done yet, and what becomes of the jobs of a handler that is not configured any more.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use hookfast_admin::operate::{
-    Abandon, HandlerJobs, Handlers, Outcome, Progress, Selection, abandon, how_many, preview, resume_abandon, summary,
+    Abandon, HandlerJobs, Outcome, Progress, Selection, Targets, abandon, how_many, preview, resume_abandon, summary,
 };
+use hookfast_admin::view::{Job, ListedJob};
 use hookfast_store::{Filter, Found, Store, Which};
 use hookfast_webhook::{HandlerName, JobState};
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::audit::who;
-use crate::cli::{ActArguments, JobsCommand, JobsListArguments, JobsMoveArguments, JobsResolveArguments};
-use crate::config::OperatorConfig;
-use crate::dead_letters::{cut_to_width, resolution};
-use crate::events::{found_json, open_existing, plain, to_the_second};
-use crate::exit::Exit;
-use crate::known::refuse_unknown;
-use crate::replay::{
-    SAMPLE, confirm, jobs, print_preview, progress_bar, say_nothing_found, show, stop_at_signal, with_way_on,
+use super::act::{
+    ActArguments, ResolveAs, SAMPLE, confirm, jobs, print_preview, progress_bar, resolution, say_nothing_found, show,
+    stop_at_signal, with_way_on,
 };
+use super::filter::{self, FilterArguments};
+use super::known::refuse_unknown;
+use super::open_existing;
+use super::tables::{cut_to_width, print_json, to_the_second};
+use super::who::who;
+use crate::config::OperatorConfig;
+use crate::exit::Exit;
+use crate::printable::plain;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// The jobs that are not done, the oldest event first; those of handlers that are not configured are marked
+    List(ListArguments),
+    /// How many unfinished jobs and dead letters each handler has
+    Summary {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give the waiting jobs of a handler that is not configured to another one
+    Move(MoveArguments),
+    /// Let the waiting jobs of a handler that is not configured rest without running them
+    Resolve(ResolveArguments),
+    /// Go on with a move or a resolve that was interrupted
+    Resume {
+        /// Its id in the audit
+        #[arg(value_name = "AUDIT_ID", value_parser = filter::id)]
+        id: Uuid,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// The newest event first
+    #[arg(long)]
+    pub(crate) newest: bool,
+
+    /// Only jobs in this state [default: pending, processing and failed]
+    #[arg(long, value_name = "STATE", value_parser = job_state())]
+    pub(crate) state: Option<JobState>,
+
+    /// Of this handler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How many
+    #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = filter::at_least_one())]
+    pub(crate) limit: u32,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MoveArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
+    pub(crate) events: Vec<Uuid>,
+
+    /// The handler that is not configured any more
+    #[arg(long, value_name = "NAME")]
+    pub(crate) from_handler: String,
+
+    /// The handler that is to run them; only what it subscribes to
+    #[arg(long, value_name = "NAME", value_parser = filter::handler_name)]
+    pub(crate) handler: HandlerName,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
+    pub(crate) events: Vec<Uuid>,
+
+    /// The handler that is not configured any more
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: String,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How they are resolved
+    #[arg(long = "as", value_enum, value_name = "HOW")]
+    pub(crate) resolution: ResolveAs,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
+
+/// The states, with their meanings for `--help`.
+fn job_state() -> impl TypedValueParser<Value = JobState> {
+    let states = JobState::ALL.map(|state| {
+        PossibleValue::new(state.as_str()).help(match state {
+            JobState::Pending => "Waiting for a worker",
+            JobState::Processing => "A worker runs it",
+            JobState::Failed => "Waiting for its next attempt",
+            JobState::Succeeded => "Done",
+            JobState::DeadLetter => "Given up",
+            JobState::Resolved => "Ended by an operator without a run",
+        })
+    });
+    PossibleValuesParser::new(states).try_map(|word| word.parse())
+}
 
 /// How many jobs that may be held are looked at.
 const SAMPLE_OF_HELD: u32 = 100;
@@ -50,7 +171,7 @@ fn which(state: Option<JobState>) -> (Which, Option<JobState>) {
     }
 }
 
-async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &JobsListArguments) -> Result<(), Exit> {
+async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &ListArguments) -> Result<(), Exit> {
     let handlers = &config.handlers;
     let (which, state) = which(arguments.state);
     let mut filter = arguments.filter.filter(&[], arguments.handler.as_deref());
@@ -63,8 +184,9 @@ async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &JobsListAr
     if found.is_empty() {
         refuse_unknown(store, config, &filter, "--handler").await?;
     }
+    let listed = |found| ListedJob { job: Job::from(found), configured: is_configured(found, handlers) };
     if arguments.json {
-        found.iter().for_each(|found| outln!("{}", job_json(found, handlers)));
+        found.iter().for_each(|found| print_json(&listed(found)));
         return Ok(());
     }
     let count = how_many(store, which, &filter, found.len(), arguments.limit).await?;
@@ -78,17 +200,11 @@ async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &JobsListAr
     Ok(())
 }
 
-fn is_configured(found: &Found, handlers: &Handlers) -> bool {
+fn is_configured(found: &Found, handlers: &Targets) -> bool {
     found.handler.as_ref().is_some_and(|handler| handlers.has(handler))
 }
 
-fn job_json(found: &Found, handlers: &Handlers) -> Value {
-    let mut object = found_json(found);
-    object["configured"] = is_configured(found, handlers).into();
-    object
-}
-
-fn print_table(found: &[Found], handlers: &Handlers) {
+fn print_table(found: &[Found], handlers: &Targets) {
     let row = |[id, handler, state, event_type, source, attempts, since, due, message]: [&str; 9]| {
         let row = format!(
             "{id:36}  {handler:24}  {state:11}  {event_type:28}  {source:12}  {attempts:>8}  {since:20}  {due:20}  {message}"
@@ -148,7 +264,7 @@ fn say_what_nothing_runs(all: &[HandlerJobs]) {
     }
 }
 
-async fn move_jobs(store: &dyn Store, config: &OperatorConfig, arguments: &JobsMoveArguments) -> Result<(), Exit> {
+async fn move_jobs(store: &dyn Store, config: &OperatorConfig, arguments: &MoveArguments) -> Result<(), Exit> {
     let selection = Selection {
         which: Which::Unfinished,
         filter: arguments.filter.filter(&arguments.events, Some(&arguments.from_handler)),
@@ -160,7 +276,7 @@ async fn move_jobs(store: &dyn Store, config: &OperatorConfig, arguments: &JobsM
     begin(store, config, order, &arguments.act).await
 }
 
-async fn resolve(store: &dyn Store, config: &OperatorConfig, arguments: &JobsResolveArguments) -> Result<(), Exit> {
+async fn resolve(store: &dyn Store, config: &OperatorConfig, arguments: &ResolveArguments) -> Result<(), Exit> {
     let selection = Selection {
         which: Which::Unfinished,
         filter: arguments.filter.filter(&arguments.events, Some(&arguments.handler)),
@@ -214,7 +330,7 @@ async fn warn_if_run_elsewhere(store: &dyn Store, filter: &Filter) -> Result<(),
     Ok(())
 }
 
-async fn go_on(store: &dyn Store, audit: Uuid, handlers: &Handlers, as_json: bool) -> Result<(), Exit> {
+async fn go_on(store: &dyn Store, audit: Uuid, handlers: &Targets, as_json: bool) -> Result<(), Exit> {
     let stop = stop_at_signal()?;
     let outcome = resume_abandon(store, audit, handlers, |_| {}, &stop).await;
     report(&outcome.map_err(|error| with_way_on(error, RESUME))?, None, as_json)

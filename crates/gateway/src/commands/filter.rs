@@ -1,6 +1,7 @@
 //! The flags that say which jobs or events.
 
 use clap::Args;
+use clap::builder::RangedI64ValueParser;
 use hookfast_store::Filter;
 use hookfast_webhook::{EventId, FailureKind, HandlerName, Pattern};
 use humantime_serde::re::humantime;
@@ -96,6 +97,10 @@ pub(crate) fn per_second(text: &str) -> Result<f64, String> {
     };
     let count = count.parse::<f64>().ok().filter(|count| *count > 0.0 && count.is_finite());
     count.map(|count| count / seconds).ok_or_else(|| "write a number and `/s` or `/m`, such as 50/s".into())
+}
+
+pub(crate) fn at_least_one() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 pub(crate) fn handler_name(text: &str) -> Result<HandlerName, String> {

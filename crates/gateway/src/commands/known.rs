@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookfast_admin::operate::{Handlers, summary};
+use hookfast_admin::operate::{Targets, summary};
 use hookfast_store::{Filter, Store, Which};
 
 use crate::config::OperatorConfig;
@@ -35,7 +35,7 @@ pub(crate) async fn refuse_unknown(
 }
 
 /// Whether there is such a handler, or may once have been.
-async fn is_handler(store: &dyn Store, handlers: &Handlers, name: &str) -> Result<bool, Exit> {
+async fn is_handler(store: &dyn Store, handlers: &Targets, name: &str) -> Result<bool, Exit> {
     if handlers.names().any(|known| known.as_str() == name) {
         return Ok(true);
     }

@@ -2,10 +2,48 @@
 
 use serde_json::json;
 
-use super::{Kind, Providers};
-use crate::exit::Exit;
+use std::path::Path;
 
-pub(crate) fn list(providers: &Providers, as_json: bool) {
+use clap::{Args, Subcommand};
+
+use crate::config;
+use crate::exit::Exit;
+use crate::providers::{Kind, Providers};
+
+#[derive(Debug, Args)]
+pub(crate) struct ProvidersArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<ProvidersCommand>,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProvidersCommand {
+    /// The contract of one provider, and how to set it up
+    Show {
+        /// Its name
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(arguments: &ProvidersArguments, file: Option<&Path>) -> Result<(), Exit> {
+    let providers = config::providers(file).map_err(Exit::Config)?;
+    match &arguments.command {
+        None => {
+            list(&providers, arguments.json);
+            Ok(())
+        }
+        Some(ProvidersCommand::Show { name, json }) => show(&providers, name, *json || arguments.json),
+    }
+}
+
+fn list(providers: &Providers, as_json: bool) {
     let mut kinds: Vec<_> = providers.iter().collect();
     kinds.sort_by_key(|kind| kind.name());
     if as_json {
@@ -21,7 +59,7 @@ pub(crate) fn list(providers: &Providers, as_json: bool) {
     outln!("\nMore about one, and how to set it up: hookfast providers show NAME");
 }
 
-pub(crate) fn show(providers: &Providers, name: &str, as_json: bool) -> Result<(), Exit> {
+fn show(providers: &Providers, name: &str, as_json: bool) -> Result<(), Exit> {
     let kind = providers.find(name).map_err(Exit::NotFound)?;
     if as_json {
         let mut summary = summary(kind);

@@ -1,35 +1,82 @@
 //! `hookfast replay`
 
-use std::io::{self, BufRead, IsTerminal};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use hookfast_admin::operate::{
-    ActError, BATCH_MAX, Count, Handlers, Outcome, Preview, Progress, Replay, Selection, how_many, preview, replay,
-    resume, unfinished,
+    BATCH_MAX, Outcome, Progress, Replay, Selection, Targets, how_many, preview, replay, resume, unfinished,
 };
-use hookfast_store::{Filter, Found, Store, Which};
+use hookfast_store::{Found, Store, Which};
 use hookfast_webhook::{HandlerName, JobState};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::audit::who;
-use crate::cli::ReplayArguments;
+use super::act::{
+    ActArguments, SAMPLE, confirm, jobs, print_preview, progress_bar, say_nothing_found, show, stop_at_signal,
+    with_way_on,
+};
+use super::filter::{self, FilterArguments};
+use super::known::refuse_unknown;
+use super::open_existing;
+use super::who::who;
 use crate::config::OperatorConfig;
-use crate::dead_letters::print_table;
-use crate::events::{found_json, open_existing, plain, print_unhandled};
 use crate::exit::Exit;
-use crate::known::refuse_unknown;
-use crate::log_lines;
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ReplayArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
+    pub(crate) events: Vec<Uuid>,
+
+    /// The handler that is to run them; without --from-handler and --unhandled, its own jobs
+    #[arg(long, value_name = "NAME", value_parser = filter::handler_name)]
+    pub(crate) handler: Option<HandlerName>,
+
+    /// Give the jobs of this handler to the one that --handler names
+    #[arg(long, value_name = "NAME", requires = "handler", conflicts_with = "unhandled")]
+    pub(crate) from_handler: Option<String>,
+
+    /// Jobs that succeeded, instead of dead letters
+    #[arg(long, group = "state", conflicts_with = "failure")]
+    pub(crate) succeeded: bool,
+
+    /// Events without a handler, for the one that --handler names; only what it subscribes to
+    #[arg(long, group = "state", requires = "handler", conflicts_with = "failure")]
+    pub(crate) unhandled: bool,
+
+    /// Dead letters, and jobs that succeeded or were resolved
+    #[arg(long, group = "state")]
+    pub(crate) finished: bool,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+
+    /// How many jobs a second or minute, such as `50/s` [default: as fast as it goes]
+    #[arg(long, value_name = "RATE", value_parser = filter::per_second)]
+    pub(crate) rate: Option<f64>,
+
+    /// Forget that their effects were done, so that they are done a second time
+    #[arg(long, requires = "why")]
+    pub(crate) force_effects: bool,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+
+    /// Go on with a replay that was interrupted
+    #[arg(long, value_name = "AUDIT_ID", value_parser = filter::id, conflicts_with_all = [
+        "events", "handler", "from_handler", "state", "source", "event_type", "account", "failure", "since", "until",
+        "force_effects", "why", "limit", "dry_run", "who",
+    ])]
+    pub(crate) resume: Option<Uuid>,
+
+    #[command(flatten)]
+    pub(crate) act: ActArguments,
+}
 
 /// How an interrupted replay goes on.
 const RESUME: &str = "hookfast replay --resume";
-
-/// How many a dry run shows.
-pub(crate) const SAMPLE: usize = 10;
 
 pub(crate) async fn run(config: OperatorConfig, arguments: ReplayArguments) -> Result<(), Exit> {
     let handlers = &config.handlers;
@@ -44,7 +91,7 @@ pub(crate) async fn run(config: OperatorConfig, arguments: ReplayArguments) -> R
 }
 
 /// A name that was mistyped would otherwise look like a handler without dead letters.
-fn check_handler(name: Option<&HandlerName>, handlers: &Handlers) -> Result<(), Exit> {
+fn check_handler(name: Option<&HandlerName>, handlers: &Targets) -> Result<(), Exit> {
     let Some(name) = name.filter(|name| !handlers.has(name)) else { return Ok(()) };
     let known: Vec<_> = handlers.names().map(HandlerName::as_str).collect();
     let known = if known.is_empty() { "none".into() } else { known.join(", ") };
@@ -139,7 +186,7 @@ async fn go_on(
     store: &dyn Store,
     audit: Uuid,
     arguments: &ReplayArguments,
-    handlers: &Handlers,
+    handlers: &Targets,
 ) -> Result<Outcome, Exit> {
     let (_, order) = unfinished(store, audit).await?;
     let left = how_many(store, order.selection.which, &order.selection.filter, 0, 0).await?;
@@ -148,54 +195,6 @@ async fn go_on(
     let outcome = resume(store, audit, arguments.rate, handlers, |progress| show(&bar, progress), &stop).await;
     bar.finish_and_clear();
     outcome.map_err(|error| with_way_on(error, RESUME))
-}
-
-pub(crate) fn progress_bar(length: Count, hidden: bool) -> ProgressBar {
-    let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let known = length.is_exact().then_some(length.at_least());
-    let bar = ProgressBar::with_draw_target(known, target);
-    let (with_end, without_end) = ("{bar:40} {pos} of {len}, {per_sec}, {eta} left", "{pos} so far, {per_sec}");
-    match ProgressStyle::with_template(if known.is_some() { with_end } else { without_end }) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
-}
-
-pub(crate) fn show(bar: &ProgressBar, progress: Progress) {
-    bar.set_position(progress.found);
-}
-
-/// The first signal lets the step under way end; a second one does not wait.
-pub(crate) fn stop_at_signal() -> Result<CancellationToken, Exit> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Exit::failed)?;
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if stopping.is_cancelled() {
-                log_lines::flush();
-                std::process::exit(130);
-            }
-            stopping.cancel();
-        }
-    });
-    Ok(stop)
-}
-
-/// What is done stays done, so the operator is told how to do the rest.
-pub(crate) fn with_way_on(error: ActError, command: &str) -> Exit {
-    let ActError::Broken { audit, source } = error else { return error.into() };
-    let way_on = format!("`{command} {audit}` goes on where it ended");
-    match Exit::from(source) {
-        Exit::Unreachable(problem) => Exit::Unreachable(format!("{problem}. {way_on}")),
-        Exit::Failed(problem) => Exit::Failed(format!("{problem}. {way_on}")),
-        other => other,
-    }
 }
 
 fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
@@ -221,114 +220,18 @@ fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Says that there is nothing to do, and why that may be. An event that does not exist is a mistake.
-pub(crate) async fn say_nothing_found(store: &dyn Store, selection: &Selection, as_json: bool) -> Result<(), Exit> {
-    for event in &selection.filter.events {
-        if store.event(*event).await?.is_none() {
-            return Err(Exit::NotFound(format!("there is no event {event}. `hookfast events list` shows the newest")));
-        }
-    }
-    let finished = how_many(store, Which::Finished, &selection.filter, 0, 0).await?.at_least();
-    store.close().await;
-    if as_json {
-        outln!("{}", json!({"found": 0}));
-        return Ok(());
-    }
-    outln!("Nothing to do: there are no {} like that.", words(selection.which));
-    if !selection.filter.events.is_empty() && finished > 0 {
-        let (jobs, ids) = (jobs(finished), &selection.filter.events);
-        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-        let ids = ids.join(" ");
-        outln!("But {jobs} succeeded, died or came to rest. To run them again: hookfast replay --finished {ids}");
-    }
-    Ok(())
-}
-
-pub(crate) fn jobs(count: u64) -> String {
-    if count == 1 { "1 job".into() } else { format!("{count} jobs") }
-}
-
-fn words(which: Which) -> &'static str {
-    match which {
-        Which::DeadLetters => "dead letters",
-        Which::Succeeded => "jobs that succeeded",
-        Which::Finished => "finished jobs",
-        Which::Unfinished => "unfinished jobs",
-        Which::Unhandled => "events without a handler",
-    }
-}
-
-/// From this many jobs on an act is confirmed, whatever was said about which.
-const MANY: u64 = 1000;
-
-/// Whether it is about several and nothing was said about which, or about many.
-fn is_sweeping(selection: &Selection, count: Count) -> bool {
-    let said = Filter { as_of: None, ..selection.filter.clone() };
-    let nothing_said = said == Filter::default() && selection.onto.is_none();
-    let is_unfinished = selection.which == Which::Unfinished;
-    count.at_least() >= MANY || (count.at_least() > 1 && (nothing_said || is_unfinished))
-}
-
-/// Asks before an act on much. Where there is no terminal to ask on, `--yes` must have been said.
-pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool) -> Result<(), Exit> {
-    if yes || !is_sweeping(selection, count) {
-        return Ok(());
-    }
-    let all = format!("{verb} {count} {}", words(selection.which));
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let problem = format!("this would {all}: add --yes if that is meant, or say which with a filter or --limit");
-        return Err(Exit::usage("--yes", problem));
-    }
-    log_lines::add(&format!("This would {all}. Go on? [y/N] "));
-    log_lines::flush();
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(Exit::failed)?;
-    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(Exit::Failed("nothing was changed".into())) }
-}
-
-/// What an act would be about.
-pub(crate) fn print_preview(seen: &Preview, selection: &Selection, as_json: bool) {
-    let Preview { count, looked_at, skipped, by_handler, by_reason, by_type, sample } = seen;
-    if as_json {
-        let sample: Vec<_> = sample.iter().map(found_json).collect();
-        outln!(
-            "{}",
-            json!({
-                "dry_run": true, "found": count.at_least(), "found_is_exact": count.is_exact(), "looked_at": looked_at, "skipped": skipped,
-                "by_handler": by_handler, "by_reason": by_reason, "by_type": by_type, "sample": sample,
-            })
-        );
-        return;
-    }
-    outln!("{count} {}; nothing was changed.", words(selection.which));
-    if count.at_least() > *looked_at || !count.is_exact() {
-        outln!("Of the first {looked_at}:");
-    }
-    if *skipped > 0 {
-        outln!("{skipped} would be left out: no handler of this configuration wants them.");
-    }
-    for (name, tally) in [("by handler", by_handler), ("by reason", by_reason), ("by type", by_type)] {
-        if !tally.is_empty() {
-            let parts: Vec<_> = tally.iter().map(|(word, count)| format!("{count} x {}", plain(word))).collect();
-            outln!("{name:10}  {}", parts.join(", "));
-        }
-    }
-    if !sample.is_empty() {
-        outln!("");
-        let print = if selection.which == Which::Unhandled { print_unhandled } else { print_table };
-        print(sample);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
     use clap::Parser;
+    use hookfast_admin::operate::Count;
+    use hookfast_store::Filter;
     use hookfast_webhook::FailureKind;
 
+    use super::super::act::{MANY, is_sweeping};
+    use super::super::{Cli, Command};
     use super::*;
-    use crate::cli::{Cli, Command};
 
     fn arguments(line: &str) -> Result<ReplayArguments, clap::Error> {
         let words = ["hookfast", "replay"].into_iter().chain(line.split_whitespace());

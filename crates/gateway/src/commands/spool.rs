@@ -3,8 +3,8 @@
 use hookfast_store::{SetAside, Spool, SpoolStatus, StoreUrl};
 use serde_json::{Value, json};
 
+use super::tables::{rfc3339, to_the_second};
 use crate::config::OperatorConfig;
-use crate::events::{rfc3339, to_the_second};
 use crate::exit::Exit;
 
 /// Events that are set aside are listed up to this number.

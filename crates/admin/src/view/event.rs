@@ -1,0 +1,167 @@
+//! Events: as a line in a list, and with everything about them.
+
+use data_encoding::BASE64;
+use hookfast_store::{self as store, JobId, Operate, StoreError};
+use hookfast_webhook::{EventId, HandlerName, JobState};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::serde::rfc3339;
+
+use super::Attempt;
+
+/// An event as a line in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EventSummary {
+    /// Its id.
+    pub id: String,
+    /// The source it came to.
+    pub source: String,
+    /// What tells it from the source's other events.
+    pub dedupe_key: String,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// Whose event it is.
+    pub account: Option<String>,
+    /// When it happened, by the provider's word.
+    #[serde(with = "rfc3339::option")]
+    pub occurred_at: Option<OffsetDateTime>,
+    /// When it arrived.
+    #[serde(with = "rfc3339")]
+    pub received_at: OffsetDateTime,
+    /// The size of its body.
+    pub size_bytes: i64,
+    /// How often it came again.
+    pub resends: i64,
+    /// How many jobs it has.
+    pub job_count: i64,
+}
+
+impl From<&store::EventSummary> for EventSummary {
+    fn from(event: &store::EventSummary) -> Self {
+        Self {
+            id: event.id.to_string(),
+            source: event.source.clone(),
+            dedupe_key: event.dedupe_key.clone(),
+            event_type: event.event_type.clone(),
+            account: event.account.clone(),
+            occurred_at: event.occurred_at,
+            received_at: event.received_at,
+            size_bytes: event.size_bytes,
+            resends: event.resends,
+            job_count: event.jobs,
+        }
+    }
+}
+
+/// An event with its request, its jobs and their attempts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub summary: EventSummary,
+    /// How the request was proved genuine.
+    pub proof: &'static str,
+    /// The id of the request.
+    pub request_id: String,
+    /// The client's address.
+    pub remote_address: String,
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// The headers; bytes that are no text are replaced.
+    pub headers: Vec<(String, String)>,
+    /// The body, byte for byte.
+    pub body_base64: String,
+    /// The first and the last times it came again.
+    pub came_again: Vec<Arrival>,
+    /// One job for each of its handlers.
+    pub jobs: Vec<EventJob>,
+}
+
+impl Event {
+    /// The event with its jobs, as [`jobs_of`] gives them.
+    pub fn new(event: &store::StoredEvent, jobs: Vec<EventJob>) -> Self {
+        let header = |(name, value): (&str, &[u8])| (name.to_owned(), String::from_utf8_lossy(value).into_owned());
+        Self {
+            summary: (&event.summary).into(),
+            proof: event.proof.as_str(),
+            request_id: event.request_id.to_string(),
+            remote_address: event.remote_address.clone(),
+            method: event.method.clone(),
+            url: event.url.clone(),
+            headers: event.headers.iter().map(header).collect(),
+            body_base64: BASE64.encode(&event.body),
+            came_again: event.came_again.iter().map(Arrival::from).collect(),
+            jobs,
+        }
+    }
+}
+
+/// A time at which an event came again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Arrival {
+    /// Which resend it was, from 1.
+    pub number: i64,
+    /// When.
+    #[serde(with = "rfc3339")]
+    pub received_at: OffsetDateTime,
+    /// The id of the request.
+    pub request_id: String,
+    /// The client's address.
+    pub remote_address: String,
+}
+
+impl From<&store::KeptArrival> for Arrival {
+    fn from(arrival: &store::KeptArrival) -> Self {
+        let store::KeptArrival { number, received_at, request_id, remote_address } = arrival;
+        Self {
+            number: *number,
+            received_at: *received_at,
+            request_id: request_id.to_string(),
+            remote_address: remote_address.clone(),
+        }
+    }
+}
+
+/// A job of an event, with its attempts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EventJob {
+    /// The handler it is for.
+    pub handler: String,
+    /// Its state.
+    pub state: JobState,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// When the sweeper looks at it again.
+    #[serde(with = "rfc3339")]
+    pub due_at: OffsetDateTime,
+    /// How urgent it is.
+    pub priority: &'static str,
+    /// Why it is a dead letter, or how it was resolved.
+    pub reason: Option<String>,
+    /// Its runs, the first one first.
+    pub history: Vec<Attempt>,
+}
+
+/// The jobs of an event, each with its attempts.
+pub async fn jobs_of(store: &dyn Operate, event: EventId) -> Result<Vec<EventJob>, StoreError> {
+    let mut jobs = Vec::new();
+    for job in store.jobs_of(event).await? {
+        let history = match HandlerName::new(&job.handler) {
+            Ok(handler) => store.attempts(&JobId { event, handler }).await?,
+            Err(_) => Vec::new(),
+        };
+        jobs.push(EventJob {
+            handler: job.handler,
+            state: job.state,
+            attempts: job.attempts,
+            due_at: job.due_at,
+            priority: job.priority.as_str(),
+            reason: job.reason,
+            history: history.iter().map(Attempt::from).collect(),
+        });
+    }
+    Ok(jobs)
+}

@@ -1,0 +1,177 @@
+//! Jobs, their attempts and their effects.
+
+use hookfast_store::{self as store, AskError, Filter, Found, JobId, Operate, Which};
+use hookfast_webhook::{EventId, JobState};
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::serde::rfc3339;
+
+/// A job as a line in a list, or an event without a handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Job {
+    /// The event.
+    pub event_id: String,
+    /// The handler, if there is a job.
+    pub handler: Option<String>,
+    /// The job's state.
+    pub state: Option<JobState>,
+    /// Why it died, or how it was resolved.
+    pub reason: Option<String>,
+    /// The message of the last attempt that failed.
+    pub message: Option<String>,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When the sweeper looks at it next, or how long its worker has it.
+    #[serde(with = "rfc3339::option")]
+    pub due_at: Option<OffsetDateTime>,
+    /// Since when a worker has it.
+    #[serde(with = "rfc3339::option")]
+    pub claimed_at: Option<OffsetDateTime>,
+    /// When it ended.
+    #[serde(with = "rfc3339::option")]
+    pub finished_at: Option<OffsetDateTime>,
+    /// The source.
+    pub source: String,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// Whose event it is.
+    pub account: Option<String>,
+    /// When the event arrived.
+    #[serde(with = "rfc3339")]
+    pub received_at: OffsetDateTime,
+    /// How urgent the job is.
+    pub priority: &'static str,
+    /// The job's ordering key.
+    pub ordering_key: Option<String>,
+}
+
+impl From<&Found> for Job {
+    fn from(found: &Found) -> Self {
+        Self {
+            event_id: found.event.to_string(),
+            handler: found.handler.as_ref().map(ToString::to_string),
+            state: found.state,
+            reason: found.reason.clone(),
+            message: found.message.clone(),
+            attempts: found.attempts,
+            due_at: found.due_at,
+            claimed_at: found.claimed_at,
+            finished_at: found.finished_at,
+            source: found.source.clone(),
+            event_type: found.event_type.clone(),
+            account: found.account.clone(),
+            received_at: found.received_at,
+            priority: found.priority.as_str(),
+            ordering_key: found.ordering_key.clone(),
+        }
+    }
+}
+
+/// A job, and whether its handler is in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedJob {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// Whether the configuration has its handler.
+    pub configured: bool,
+}
+
+/// A dead letter with its history.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeadLetter {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// Its runs, the first one first.
+    pub history: Vec<Attempt>,
+    /// What it has done, by key.
+    pub effects: Vec<Effect>,
+}
+
+/// A run of a job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Attempt {
+    /// Its number, from 1; a replay starts again.
+    pub number: u32,
+    /// When it began.
+    #[serde(with = "rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// How long it took.
+    pub duration_ms: f64,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    /// Why, for people.
+    pub message: Option<String>,
+    /// The worker that ran it.
+    pub worker: String,
+}
+
+impl From<&store::Attempt> for Attempt {
+    fn from(attempt: &store::Attempt) -> Self {
+        Self {
+            number: attempt.number,
+            started_at: attempt.started_at,
+            duration_ms: attempt.duration.as_secs_f64() * 1000.0,
+            failure: attempt.failure.as_ref().map(ToString::to_string),
+            message: attempt.message.clone(),
+            worker: attempt.worker.clone(),
+        }
+    }
+}
+
+/// The marker of a side effect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effect {
+    /// The handler's name for it.
+    pub key: String,
+    /// The idempotency key for the outside.
+    pub idempotency_key: String,
+    /// How often it was begun.
+    pub runs: u32,
+    /// Whether it is done.
+    pub done: bool,
+    /// When it was done.
+    #[serde(with = "rfc3339::option")]
+    pub done_at: Option<OffsetDateTime>,
+    /// What came of it.
+    pub result: Option<Value>,
+}
+
+impl From<&store::Effect> for Effect {
+    fn from(effect: &store::Effect) -> Self {
+        Self {
+            key: effect.key.clone(),
+            idempotency_key: effect.id.to_string(),
+            runs: effect.runs,
+            done: effect.is_done,
+            done_at: effect.done_at,
+            result: effect.result.as_deref().and_then(|result| serde_json::from_str(result).ok()),
+        }
+    }
+}
+
+/// More handlers than there can be.
+const EVERY_HANDLER: u32 = 10_000;
+
+/// The dead letters of an event, or the one of a handler.
+pub async fn dead_letters_of(
+    store: &dyn Operate,
+    event: EventId,
+    handler: Option<&str>,
+) -> Result<Vec<DeadLetter>, AskError> {
+    let filter = Filter { events: vec![event], handler: handler.map(Into::into), ..Filter::default() };
+    let mut letters = Vec::new();
+    for found in store.find(Which::DeadLetters, &filter, None, EVERY_HANDLER).await? {
+        let Some(handler) = found.handler.clone() else { continue };
+        let id = JobId { event, handler };
+        letters.push(DeadLetter {
+            job: (&found).into(),
+            history: store.attempts(&id).await?.iter().map(Attempt::from).collect(),
+            effects: store.effects(&id).await?.iter().map(Effect::from).collect(),
+        });
+    }
+    Ok(letters)
+}
