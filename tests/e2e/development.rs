@@ -33,6 +33,14 @@ fn the_printed_command_is_accepted_and_the_printed_advice_shows_the_event() {
 }
 
 #[test]
+fn that_no_handler_is_configured_is_said_at_the_start() {
+    let gateway = development().start();
+    assert!(gateway.log().contains("no handler is configured"), "{}", gateway.log());
+    let with_one = development().variable("HOOKFAST_HANDLERS__AUDIT__RUN", "log").start();
+    assert!(!with_one.log().contains("no handler is configured"), "{}", with_one.log());
+}
+
+#[test]
 fn secrets_are_made_once_and_for_their_owner_alone() {
     let mut gateway = development().start();
     let secrets = secrets_file(&gateway);

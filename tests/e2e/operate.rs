@@ -100,7 +100,7 @@ fn a_typo_in_a_filter_is_refused_with_what_there_is(database: Database) {
     gateway.sql(
         "UPDATE jobs SET handler = 'old', state = 'succeeded', finished_at = (SELECT min(received_at) FROM events)",
     );
-    said(&run("dead-letters list --handler old"), 0, "There are no dead letters like that.");
+    said(&run("dead-letters list --handler old"), 0, "No dead letter matches.");
 }
 
 fn operators_need_neither_secrets_nor_the_teams_own_program(database: Database) {

@@ -23,7 +23,7 @@ pub(crate) struct ActArguments {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
 
-    /// Say how many and which, and change nothing
+    /// Print how many jobs it would change, and some of them; change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -31,7 +31,7 @@ pub(crate) struct ActArguments {
     #[arg(long)]
     pub(crate) yes: bool,
 
-    /// Who does it, for the audit [default: this user at this machine]
+    /// The name that the audit keeps [default: this user at this machine]
     #[arg(long, value_name = "NAME")]
     pub(crate) who: Option<String>,
 
@@ -42,9 +42,9 @@ pub(crate) struct ActArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ResolveAs {
-    /// It need not be done
+    /// The work is not needed
     Ignored,
-    /// It was done by hand
+    /// An operator did the work by hand
     ManualFix,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn stop_at_signal() -> Result<CancellationToken, Exit> {
 /// What is done stays done, so the operator is told how to do the rest.
 pub(crate) fn with_way_on(error: ActError, command: &str) -> Exit {
     let ActError::Broken { audit, source } = error else { return error.into() };
-    let way_on = format!("`{command} {audit}` goes on where it ended");
+    let way_on = format!("`{command} {audit}` continues it");
     match Exit::from(source) {
         Exit::Unreachable(problem) => Exit::Unreachable(format!("{problem}. {way_on}")),
         Exit::Failed(problem) => Exit::Failed(format!("{problem}. {way_on}")),
@@ -189,7 +189,7 @@ pub(crate) fn print_preview(seen: &Preview, selection: &Selection, as_json: bool
         outln!("Of the first {looked_at}:");
     }
     if *skipped > 0 {
-        outln!("{skipped} would be left out: no handler of this configuration wants them.");
+        outln!("{skipped} would be left out: no handler of this configuration subscribes to their events.");
     }
     for (name, tally) in [("by handler", by_handler), ("by reason", by_reason), ("by type", by_type)] {
         if !tally.is_empty() {

@@ -12,13 +12,13 @@ use crate::printable::plain;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// What operators did, the latest first
+    /// List what operators did, the latest first
     List(ListArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// How many
+    /// Print at most this many
     #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = filter::at_least_one())]
     pub(crate) limit: u32,
 

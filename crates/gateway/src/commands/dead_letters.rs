@@ -20,28 +20,28 @@ use crate::printable::plain;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadLettersCommand {
-    /// The jobs that gave up, the oldest event first
+    /// List dead letters, the oldest event first
     List(ListArguments),
-    /// Why the jobs of an event gave up, and what to do about it
+    /// Show why the jobs of an event died, and the commands that replay or resolve them
     Show(ShowArguments),
-    /// Let dead letters rest without running them again
+    /// Mark dead letters as settled without running them again
     Resolve(ResolveArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// The newest event first
+    /// Start with the newest event
     #[arg(long)]
     pub(crate) newest: bool,
 
-    /// Of this handler
+    /// Only jobs of this handler
     #[arg(long, value_name = "NAME")]
     pub(crate) handler: Option<String>,
 
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// How many
+    /// Print at most this many
     #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = filter::at_least_one())]
     pub(crate) limit: u32,
 
@@ -67,22 +67,22 @@ pub(crate) struct ShowArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResolveArguments {
-    /// Of these events
+    /// Only these events
     #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) events: Vec<Uuid>,
 
-    /// Of this handler
+    /// Only jobs of this handler
     #[arg(long, value_name = "NAME")]
     pub(crate) handler: Option<String>,
 
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// How they are resolved
+    /// How the operator settled them
     #[arg(long = "as", value_enum, value_name = "HOW")]
     pub(crate) resolution: ResolveAs,
 
-    /// Why, for the audit
+    /// The reason, which is kept in the audit
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
 
@@ -114,12 +114,12 @@ async fn list(config: OperatorConfig, arguments: &ListArguments) -> Result<(), E
     if arguments.json {
         found.iter().for_each(|found| print_json(&Job::from(found)));
     } else if found.is_empty() {
-        outln!("There are no dead letters like that.");
+        outln!("No dead letter matches.");
     } else {
         print_dead_letters(&found);
         outln!("\n{} of {count} dead letters.", found.len());
         outln!("`hookfast dead-letters show ID` says why one died, `hookfast replay ID` runs it again,");
-        outln!("`hookfast dead-letters resolve ID --as ignored --why TEXT` lets it rest.");
+        outln!("`hookfast dead-letters resolve ID --as ignored --why TEXT` marks it as settled.");
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ fn print(letter: &DeadLetter) {
     history.iter().for_each(|attempt| line("attempt", &attempt_line(attempt)));
     effects.iter().for_each(|effect| line("effect", &effect_line(effect)));
     outln!("\nRun it again:  hookfast replay {event} --handler {handler}");
-    outln!("Let it rest:   hookfast dead-letters resolve {event} --handler {handler} --as ignored --why TEXT");
+    outln!("Resolve it:    hookfast dead-letters resolve {event} --handler {handler} --as ignored --why TEXT");
     outln!("The request:   hookfast events show {event}\n");
 }
 

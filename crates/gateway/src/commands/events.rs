@@ -16,19 +16,19 @@ use crate::exit::Exit;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
-    /// The newest events first
+    /// List events, the newest first
     List(ListArguments),
-    /// One event with its request, its jobs and their attempts
+    /// Show one event with its request, its jobs and their attempts
     Show(ShowArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// How many
+    /// Print at most this many
     #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = filter::at_least_one())]
     limit: u32,
 
-    /// Only events without a handler, the oldest first
+    /// List only events without a handler, the oldest first
     #[arg(long)]
     unhandled: bool,
 

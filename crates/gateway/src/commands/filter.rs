@@ -12,15 +12,15 @@ use uuid::Uuid;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct FilterArguments {
-    /// That came to this source
+    /// Only events of this source
     #[arg(long, value_name = "NAME")]
     pub(crate) source: Option<String>,
 
-    /// Of this type, or all that begin alike, such as `invoice.*`
+    /// Only events of this type; `invoice.*` means all that begin with `invoice.`
     #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
     pub(crate) event_type: Option<String>,
 
-    /// Of this account
+    /// Only events of this account
     #[arg(long)]
     pub(crate) account: Option<String>,
 
@@ -28,12 +28,12 @@ pub(crate) struct FilterArguments {
     #[arg(long, value_name = "KIND")]
     pub(crate) failure: Option<FailureKind>,
 
-    /// Received at this time or later: `2026-07-01T08:00:00Z`, a day such as `2026-07-01` (from 00:00 UTC), or an age such as
+    /// Only events received at this time or later: `2026-07-01T08:00:00Z`, a day such as `2026-07-01` (from 00:00 UTC), or an age such as
     /// `2h` or `3d`
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) since: Option<OffsetDateTime>,
 
-    /// Received before this time
+    /// Only events received before this time
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) until: Option<OffsetDateTime>,
 }

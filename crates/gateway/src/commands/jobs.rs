@@ -26,21 +26,21 @@ use crate::printable::plain;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// The jobs that are not done, the oldest event first; those of handlers that are not configured are marked
+    /// List unfinished jobs, the oldest event first; marks jobs of handlers that are not configured
     List(ListArguments),
-    /// How many unfinished jobs and dead letters each handler has
+    /// Count the unfinished jobs and dead letters of each handler
     Summary {
         /// Print one JSON object a line
         #[arg(long)]
         json: bool,
     },
-    /// Give the waiting jobs of a handler that is not configured to another one
+    /// Give the waiting jobs of a handler that is not configured to another handler
     Move(MoveArguments),
-    /// Let the waiting jobs of a handler that is not configured rest without running them
+    /// Mark the waiting jobs of a handler that is not configured as settled without running them
     Resolve(ResolveArguments),
-    /// Go on with a move or a resolve that was interrupted
+    /// Continue an interrupted move or resolve
     Resume {
-        /// Its id in the audit
+        /// The id of the act in the audit
         #[arg(value_name = "AUDIT_ID", value_parser = filter::id)]
         id: Uuid,
         /// Print JSON
@@ -51,7 +51,7 @@ pub(crate) enum JobsCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// The newest event first
+    /// Start with the newest event
     #[arg(long)]
     pub(crate) newest: bool,
 
@@ -59,14 +59,14 @@ pub(crate) struct ListArguments {
     #[arg(long, value_name = "STATE", value_parser = job_state())]
     pub(crate) state: Option<JobState>,
 
-    /// Of this handler
+    /// Only jobs of this handler
     #[arg(long, value_name = "NAME")]
     pub(crate) handler: Option<String>,
 
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// How many
+    /// Print at most this many
     #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = filter::at_least_one())]
     pub(crate) limit: u32,
 
@@ -77,7 +77,7 @@ pub(crate) struct ListArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct MoveArguments {
-    /// Of these events
+    /// Only these events
     #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) events: Vec<Uuid>,
 
@@ -85,14 +85,14 @@ pub(crate) struct MoveArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) from_handler: String,
 
-    /// The handler that is to run them; only what it subscribes to
+    /// The handler that gets the jobs; events that it does not subscribe to are left out
     #[arg(long, value_name = "NAME", value_parser = filter::handler_name)]
     pub(crate) handler: HandlerName,
 
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// Why, for the audit
+    /// The reason, which is kept in the audit
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: Option<String>,
 
@@ -102,7 +102,7 @@ pub(crate) struct MoveArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResolveArguments {
-    /// Of these events
+    /// Only these events
     #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) events: Vec<Uuid>,
 
@@ -113,11 +113,11 @@ pub(crate) struct ResolveArguments {
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// How they are resolved
+    /// How the operator settled them
     #[arg(long = "as", value_enum, value_name = "HOW")]
     pub(crate) resolution: ResolveAs,
 
-    /// Why, for the audit
+    /// The reason, which is kept in the audit
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
 
@@ -191,7 +191,7 @@ async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &ListArgume
     }
     let count = how_many(store, which, &filter, found.len(), arguments.limit).await?;
     if found.is_empty() {
-        outln!("No such jobs.");
+        outln!("No job matches.");
     } else {
         print_table(&found, handlers);
         outln!("\n{} of {count} jobs. `hookfast jobs summary` counts them by handler.", found.len());
@@ -258,9 +258,9 @@ fn print_summary(all: &[HandlerJobs], as_json: bool) {
 /// Jobs that wait for a handler that this configuration does not have, and what can be done about it.
 fn say_what_nothing_runs(all: &[HandlerJobs]) {
     for HandlerJobs { handler, .. } in all.iter().filter(|jobs| !jobs.is_configured && jobs.unfinished() > 0) {
-        outln!("\n`{handler}` is not in this configuration: unless another gateway runs it, its jobs wait for ever.");
+        outln!("\n`{handler}` is not in this configuration: unless another gateway runs it, nothing runs its jobs.");
         outln!("  hookfast jobs move --from-handler {handler} --handler NAME         gives them to another handler");
-        outln!("  hookfast jobs resolve --handler {handler} --as ignored --why TEXT  lets them rest");
+        outln!("  hookfast jobs resolve --handler {handler} --as ignored --why TEXT  marks them as settled");
     }
 }
 
@@ -343,7 +343,7 @@ fn report(outcome: &Outcome, onto: Option<&HandlerName>, as_json: bool) -> Resul
         outln!("{}", json!({"audit": audit, "found": found, "changed": changed, "skipped": skipped, "done": is_done}));
     }
     if !is_done {
-        let way_on = format!("`{RESUME} {audit}` goes on where it ended");
+        let way_on = format!("`{RESUME} {audit}` continues it");
         return Err(Exit::Interrupted(format!("interrupted after {}. {way_on}", jobs(changed))));
     }
     if !as_json {

@@ -56,11 +56,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the gateway; without a configuration file, with development secrets on a SQLite file in this folder
+    /// Run the whole gateway; without a configuration file it uses development secrets and a SQLite file in this folder
     Serve(ServeArguments),
-    /// Receive only: verify, record, answer; workers run elsewhere
+    /// Only receive: verify, record and answer; workers run in other processes
     Receive(ServeArguments),
-    /// Work only: run handlers
+    /// Only work: run handlers
     Work(WorkArguments),
     /// Run one job in this process, as the gateway does with jobs that crashed before
     #[command(hide = true)]
@@ -77,29 +77,29 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// Play a provider against a running gateway: correctly signed requests, also as load
     Simulate(SimulateArguments),
-    /// List the providers there are
+    /// List the supported providers
     Providers(ProvidersArguments),
-    /// Look at the configuration
+    /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Say how many events wait in the spool of this machine for Postgres, and since when
+    /// Show how many events wait in this machine's spool for Postgres, and since when
     Spool {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Look at recorded events
+    /// List and show recorded events
     #[command(subcommand)]
     Events(EventsCommand),
-    /// Look at jobs that are not done yet, and end those of a handler that is gone
+    /// List and count unfinished jobs; move or resolve those of a handler that is not configured
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Look at the jobs that gave up, and resolve them
+    /// List, show and resolve dead letters: jobs that gave up
     #[command(subcommand, visible_alias = "dlq")]
     DeadLetters(DeadLettersCommand),
-    /// Run jobs again: dead letters, unless something else is said
+    /// Run jobs again; without --succeeded, --finished or --unhandled, dead letters
     Replay(ReplayArguments),
-    /// Look at what operators did
+    /// List what operators did
     #[command(subcommand)]
     Audit(AuditCommand),
 }

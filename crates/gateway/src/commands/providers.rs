@@ -22,9 +22,9 @@ pub(crate) struct ProvidersArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProvidersCommand {
-    /// The contract of one provider, and how to set it up
+    /// Show the contract of one provider and how to set it up
     Show {
-        /// Its name
+        /// The provider's name
         name: String,
         /// Print JSON
         #[arg(long)]

@@ -25,46 +25,46 @@ use crate::exit::Exit;
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct ReplayArguments {
-    /// Of these events
+    /// Only these events
     #[arg(value_name = "EVENT_ID", value_parser = filter::id)]
     pub(crate) events: Vec<Uuid>,
 
-    /// The handler that is to run them; without --from-handler and --unhandled, its own jobs
+    /// Only jobs of this handler; with --from-handler or --unhandled: the handler that gets the jobs
     #[arg(long, value_name = "NAME", value_parser = filter::handler_name)]
     pub(crate) handler: Option<HandlerName>,
 
-    /// Give the jobs of this handler to the one that --handler names
+    /// Take the events of this handler's jobs and give them to the handler that --handler names
     #[arg(long, value_name = "NAME", requires = "handler", conflicts_with = "unhandled")]
     pub(crate) from_handler: Option<String>,
 
-    /// Jobs that succeeded, instead of dead letters
+    /// Replay jobs that succeeded instead of dead letters
     #[arg(long, group = "state", conflicts_with = "failure")]
     pub(crate) succeeded: bool,
 
-    /// Events without a handler, for the one that --handler names; only what it subscribes to
+    /// Give events without a handler to the handler that --handler names, if it subscribes to them
     #[arg(long, group = "state", requires = "handler", conflicts_with = "failure")]
     pub(crate) unhandled: bool,
 
-    /// Dead letters, and jobs that succeeded or were resolved
+    /// Replay all finished jobs: dead letters, succeeded ones and resolved ones
     #[arg(long, group = "state")]
     pub(crate) finished: bool,
 
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
 
-    /// How many jobs a second or minute, such as `50/s` [default: as fast as it goes]
+    /// Limit on jobs a second or a minute, such as `50/s` [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = filter::per_second)]
     pub(crate) rate: Option<f64>,
 
-    /// Forget that their effects were done, so that they are done a second time
+    /// Forget that the effects of these jobs are done, so that each is done a second time
     #[arg(long, requires = "why")]
     pub(crate) force_effects: bool,
 
-    /// Why, for the audit
+    /// The reason, which is kept in the audit
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: Option<String>,
 
-    /// Go on with a replay that was interrupted
+    /// Continue the interrupted replay with this id
     #[arg(long, value_name = "AUDIT_ID", value_parser = filter::id, conflicts_with_all = [
         "events", "handler", "from_handler", "state", "source", "event_type", "account", "failure", "since", "until",
         "force_effects", "why", "limit", "dry_run", "who",
@@ -204,13 +204,13 @@ fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
         outln!("{}", json!({"audit": audit, "found": found, "replayed": changed, "skipped": skipped, "done": is_done}));
     }
     if !is_done {
-        let way_on = format!("`{RESUME} {audit}` goes on where it ended");
+        let way_on = format!("`{RESUME} {audit}` continues it");
         return Err(Exit::Interrupted(format!("interrupted after {}. {way_on}", jobs(changed))));
     }
     if !as_json {
         outln!("Replayed {}. Noted in the audit as {audit}.", jobs(changed));
         if skipped > 0 {
-            outln!("{skipped} were left out: no handler of this configuration wants them.");
+            outln!("{skipped} were left out: no handler of this configuration subscribes to their events.");
         }
         let same = found.saturating_sub(changed + skipped);
         if same > 0 {

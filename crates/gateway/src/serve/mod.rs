@@ -58,20 +58,20 @@ pub(crate) struct WorkArguments {
 /// File descriptors that are not connections: databases, listeners, logs.
 const OTHER_FILES: u64 = 128;
 
-/// How long the gateway waits before it says what it waits for.
+/// How long the start waits before it logs what it waits for.
 const SAY_AFTER: Duration = Duration::from_secs(5);
 
 /// How long the queue may take to send what is under way.
 const QUEUE_CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
-/// Which halves of the gateway this process is.
+/// Which halves of the gateway run in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Both.
     All,
-    /// The one that receives.
+    /// Only the half that receives.
     Receive,
-    /// The one that works, for these handlers or for all if there is none.
+    /// Only the half that works: for these handlers, or for all if the list is empty.
     Work(Vec<String>),
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn serve(mut config: Config, start: &Start<'_>) -> Result<(), Exit> {
     ended
 }
 
-/// Says what is waited for, again and again, for as long as it lasts.
+/// Logs what the start waits for, every few seconds, until it is there.
 async fn say_if_slow<T>(what: &str, waiting: impl Future<Output = T>) -> T {
     let mut waiting = pin!(waiting);
     let start = Instant::now();
@@ -144,7 +144,7 @@ pub(crate) fn handlers_runtime(config: &Config) -> Result<Runtime, Exit> {
         .map_err(Exit::failed)
 }
 
-/// One process cannot see the other's writes coming on SQLite, and both would wait for each other's locks.
+/// Two processes that write to one SQLite file would wait for each other's locks.
 fn check_role(config: &Config, role: &Role) -> Result<(), Exit> {
     let wrong = |key: &str, problem: String| {
         Err(Exit::Config(vec![Problem { origin: "the command".into(), key: key.into(), problem }]))
@@ -195,7 +195,7 @@ impl Prepared {
         }
     }
 
-    /// On a thread of its own, because the end of the process must not wait for it.
+    /// Opens the store on a thread of its own, because the end of the process must not wait for it.
     async fn open(&self, config: Config, migrate: Migrate) -> Result<(Config, Keeping), Exit> {
         let (commits, receives) = (self.commits.clone(), self.role.receives());
         let (opened, opening) = oneshot::channel();
@@ -215,7 +215,7 @@ struct Gateway {
     prepared: Prepared,
 }
 
-/// Everything that a gateway has begun with.
+/// The parts of a gateway that runs.
 struct Begun {
     admin: hookfast_admin::Running,
     queue: Arc<dyn Queue>,
@@ -231,6 +231,9 @@ impl Gateway {
         let metrics = install_metrics()?;
         config.ingest.connections = connections_within_limits(config.ingest.connections);
         let role = &self.prepared.role;
+        if config.handlers.is_empty() {
+            say_that_nothing_is_handled();
+        }
         let development = match role.receives() {
             true => supply_secrets(&mut config, Missing::MakeUp).map_err(Exit::Failed)?,
             false => None,
@@ -275,7 +278,7 @@ impl Gateway {
             self.keeping.close().await;
         };
         if let Some(problem) = ended {
-            // Whoever starts us again should not have to wait for what may never end.
+            // The supervisor that starts us again should not wait for a part that may never end.
             let _ = timeout(patience, orderly_end).await;
             return Err(Exit::Failed(problem));
         }
@@ -312,7 +315,7 @@ impl Gateway {
         Ingest::start(listener, ingest, table(config), known_providers, recording, clock).await.map_err(Exit::failed)
     }
 
-    /// Whose hints the queue takes. A queue in memory leads only to the workers of this process.
+    /// The handlers whose hints the queue takes. A queue in memory leads only to the workers of this process.
     fn served(&self, config: &Config) -> Vec<HandlerName> {
         let here = || staff(config, &self.prepared.role).into_iter().filter(|staff| !staff.is_paused);
         let anywhere = config.handlers.iter().filter(|handler| !handler.is_paused);
@@ -322,7 +325,7 @@ impl Gateway {
         }
     }
 
-    /// Waits for a reason to end, and says what is wrong if something is.
+    /// Waits for a reason to end. Returns what went wrong, or `None` after a signal.
     async fn wait(
         &self,
         mut signals: Signals,
@@ -373,6 +376,14 @@ async fn bind(address: SocketAddr, section: &str) -> Result<TcpListener, Exit> {
             "cannot listen on {address}: {error}. Choose another address with `listen` in `[{section}]`"
         ))
     })
+}
+
+/// Otherwise a new user waits for something to happen.
+fn say_that_nothing_is_handled() {
+    tracing::warn!(
+        "no handler is configured: events are recorded, and nothing acts on them. docs/handlers.md says how to write a \
+         handler; a section `[handlers.NAME]` with `run = \"log\"` adds one that logs each event"
+    );
 }
 
 /// More connections than files may be open would make accepting fail; fewer is a clear answer.

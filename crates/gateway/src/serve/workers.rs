@@ -23,7 +23,7 @@ use crate::unclaimed::{self, Configured};
 /// How long to wait before workers that could not start try again.
 const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Beside its own time-out, the end of the workers may take this long.
+/// How long the end of the workers may take on top of their own `shutdown_timeout`.
 const WORKERS_END_WITHIN: Duration = Duration::from_secs(6);
 
 /// The workers of this process. They start when there is a store to work on.
@@ -62,8 +62,8 @@ impl Workers {
         self.staff.is_some() && matches!(self.stage, Stage::NotYet)
     }
 
-    /// Their claims, sweeps and outcomes go beside the commits: on SQLite these take turns, and a turn that waits for the
-    /// requests to leave time holds up recording.
+    /// Claims, sweeps and outcomes run in the runtime of the commits. On SQLite they take turns with recording, and in the
+    /// runtime of the requests each turn would wait for the requests.
     pub(super) fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
         if let Some(staff) = &self.staff {
             commits.spawn(unclaimed::warn(Arc::clone(&store), Arc::clone(&self.configured)));
