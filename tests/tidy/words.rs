@@ -11,10 +11,10 @@ const TYPES: [(&str, &str); 18] = [
     ("Attempt", "crates/store"),
     ("Claim", "crates/store"),
     ("Effect", "crates/store"),
-    ("Effects", "crates/processor"),
+    ("Effects", "crates/handler"),
     ("Event", "crates/webhook"),
     ("Genuine", "crates/webhook"),
-    ("Handler", "crates/processor"),
+    ("Handler", "crates/handler"),
     ("Hint", "crates/queue"),
     ("Interruption", "crates/store"),
     ("Proof", "crates/webhook"),
@@ -28,14 +28,13 @@ const TYPES: [(&str, &str); 18] = [
 ];
 
 /// Names that several crates have, and why.
-const SHARED: [(&str, &str); 8] = [
+const SHARED: [(&str, &str); 7] = [
     ("Config", "every component and every provider has its own settings"),
     ("Event", "`Event<Payload>` is the event as a handler sees it"),
     ("Problem", "what is wrong in a file that somebody wrote: the configuration, or one of the catalog"),
     ("Running", "every component that runs gives back one of these"),
     ("Protection", "every crate with switches for the fault tests has its own list of them"),
     // These are two meanings, and one of each is to get another name.
-    ("Delivery", "a request that brought an event, and a message that was pulled"),
     ("Handlers", "those of a program, and those that an operator chose"),
     ("Outcome", "how a run ended, how an act of an operator ended, and what a test vector expects"),
 ];

@@ -56,8 +56,10 @@ use clap::Parser;
 use tokio::runtime::Builder;
 
 pub use config::{Config, ConfiguredHandler, Problem, SpoolSettings};
-pub use hookfast_processor::{
-    Anything, Effects, Event, Handled, Handler, Handlers, IdempotencyKey, Transaction, Value, testing, values,
+#[cfg(feature = "testing")]
+pub use hookfast_handler::testing;
+pub use hookfast_handler::{
+    Anything, Effects, Event, Handled, Handler, Handlers, IdempotencyKey, Transaction, Value, values,
 };
 pub use hookfast_store::sqlx;
 pub use hookfast_webhook::{Failure, FailureKind};

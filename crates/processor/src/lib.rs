@@ -1,27 +1,26 @@
 //! The working half: every job is done, once, or is visibly dead.
 //!
 //! - `worker` pulls messages, claims their jobs and runs the handler;
-//! - `flight` renews the leases of what is on board;
+//! - `leases` renews the leases of what is on board;
 //! - `suspects` are run in a process of their own;
 //! - `settle` writes what came of it, and then acknowledges;
 //! - `sweeper` dispatches again whatever is due and not finished;
-//! - `effects` makes side effects happen once, however often a job is run;
-//! - `handler` is what backend teams write, `testing` what they test it with.
+//! - `hooks` adds shared commits and the faults of tests to the effects of a run.
 //!
 //! A message is only a hint. What decides is the job's row: who claims it gets a token, and without the current token
 //! nothing can be written, neither an effect nor an outcome.
 
 mod config;
-mod effects;
 mod faults;
-mod flight;
-mod handler;
+mod hooks;
+mod leases;
 mod log;
 mod metrics;
 mod settle;
 mod suspects;
 mod sweeper;
-pub mod testing;
+#[cfg(test)]
+mod testing;
 mod trouble;
 mod watched;
 mod worker;
@@ -33,6 +32,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ::metrics::{counter, gauge};
+use hookfast_handler::AnyHandler;
 use hookfast_queue::Queue;
 use hookfast_store::{JobId, Store, StoreError};
 use hookfast_webhook::HandlerName;
@@ -44,15 +44,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use config::{Config, HandlerConfig};
-pub use effects::{Effects, IdempotencyKey, Transaction};
-pub use handler::{AnyHandler, Anything, Event, Handled, Handler, Handlers};
-pub use hookfast_store::Value;
 pub use log::Log;
 pub use metrics::describe as describe_metrics;
 pub use suspects::RunApart;
 
 use faults::Protection;
-use flight::Flight;
+use leases::Leases;
 use metrics::{BacklogGauges, HandlerMetrics};
 use settle::Settler;
 use sweeper::{LookAgain, Sweeper};
@@ -69,9 +66,9 @@ const CLAIM_WITHIN: Duration = Duration::from_secs(10);
 /// How long writing that runs were cut short may take.
 const INTERRUPT_WITHIN: Duration = Duration::from_secs(3);
 
-/// A handler to be worked for.
+/// A handler that this process runs.
 #[derive(Clone)]
-pub struct Staff {
+pub struct Assigned {
     /// Its name.
     pub name: HandlerName,
     /// What it does.
@@ -101,7 +98,7 @@ pub struct Running {
     shutdown_timeout: Duration,
     /// By handler.
     assigned: Vec<Arc<Worker>>,
-    flight: Arc<Flight>,
+    leases: Arc<Leases>,
     workers: TaskTracker,
     jobs: TaskTracker,
     settler: JoinHandle<()>,
@@ -112,9 +109,9 @@ pub struct Running {
 }
 
 /// Starts to work for these handlers.
-pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config) -> Result<Running, StoreError> {
-    prepare(&*surroundings.store, &staff).await?;
-    let (mut running, shared) = start_workers(&surroundings, staff, config);
+pub async fn start(surroundings: Surroundings, assigned: Vec<Assigned>, config: Config) -> Result<Running, StoreError> {
+    prepare(&*surroundings.store, &assigned).await?;
+    let (mut running, shared) = start_workers(&surroundings, assigned, config);
     let Surroundings { store, queue, apart, .. } = surroundings;
     let (must_end, config) = (running.must_end.clone(), shared.config.clone());
     for worker in &running.assigned {
@@ -132,7 +129,7 @@ pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config
         workers: running.assigned.clone(),
         metrics: Arc::clone(&shared.metrics),
         config: config.clone(),
-        flight: Arc::clone(&running.flight),
+        leases: Arc::clone(&running.leases),
         trouble: Arc::clone(&shared.trouble),
         look_again: Arc::clone(&shared.look_again),
         dispatched: counter!("hookfast_sweeper_dispatched_total"),
@@ -150,52 +147,52 @@ pub async fn start(surroundings: Surroundings, staff: Vec<Staff>, config: Config
 /// Runs one job, however often it has crashed, until it is settled or `stop` says so. For a process of its own.
 pub async fn run_one(
     surroundings: Surroundings,
-    staff: Staff,
+    assigned: Assigned,
     job: &JobId,
     config: Config,
     stop: CancellationToken,
 ) -> Result<(), StoreError> {
-    let (running, shared) = start_workers(&surroundings, vec![staff], config);
+    let (running, shared) = start_workers(&surroundings, vec![assigned], config);
     let [worker] = &running.assigned[..] else { unreachable!("there is one handler") };
     // A claim that is broken off would leave the job to its lease, and that is a crash.
     let ran = tokio::select! {
         ran = worker.run_one(job.event) => ran,
-        () = stopped_and_claimed(&stop, &running.flight) => {
-            running.flight.interrupt_all("the process was shut down before the run ended").await
+        () = stopped_and_claimed(&stop, &running.leases) => {
+            running.leases.interrupt_all("the process was shut down before the run ended").await
         }
     };
     // What came of it must be written, however long the store is away: otherwise it counts as a crash.
-    stop.run_until_cancelled(running.flight.until_empty()).await;
+    stop.run_until_cancelled(running.leases.until_empty()).await;
     drop(shared);
     running.shut_down().await;
     ran
 }
 
 /// Waits for the word to stop, and for a claim that is under way, but not for a store that does not come back.
-async fn stopped_and_claimed(stop: &CancellationToken, flight: &Flight) {
+async fn stopped_and_claimed(stop: &CancellationToken, leases: &Leases) {
     stop.cancelled().await;
-    let _ = timeout(CLAIM_WITHIN, flight.until_first()).await;
+    let _ = timeout(CLAIM_WITHIN, leases.until_first()).await;
 }
 
-async fn prepare(store: &dyn Store, staff: &[Staff]) -> Result<(), StoreError> {
-    for Staff { handler, .. } in staff.iter().filter(|staff| !staff.handler.tables().is_empty()) {
+async fn prepare(store: &dyn Store, assigned: &[Assigned]) -> Result<(), StoreError> {
+    for Assigned { handler, .. } in assigned.iter().filter(|assigned| !assigned.handler.tables().is_empty()) {
         store.prepare(handler.tables()).await?;
     }
     Ok(())
 }
 
 /// Makes the workers, with what writes outcomes and renews leases. They do not take jobs yet.
-fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Config) -> (Running, Arc<Shared>) {
+fn start_workers(surroundings: &Surroundings, assigned: Vec<Assigned>, mut config: Config) -> (Running, Arc<Shared>) {
     if faults::is_off(Protection::CrashLimit) {
         config.crash_limit = u32::MAX;
     }
     let Surroundings { store, queue, handlers, .. } = surroundings;
     let metrics: HashMap<_, _> =
-        staff.iter().map(|staff| (staff.name.clone(), HandlerMetrics::new(&staff.name))).collect();
+        assigned.iter().map(|assigned| (assigned.name.clone(), HandlerMetrics::new(&assigned.name))).collect();
     let (metrics, name) = (Arc::new(metrics), Arc::<str>::from(worker_name()));
     // Each worker has the time for one renewal.
     let trouble = Arc::new(Trouble::new(config.lease / 2));
-    let flight = Arc::new(Flight::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
+    let leases = Arc::new(Leases::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
     let look_again = Arc::new(LookAgain::default());
     let (ended, to_settle) = mpsc::channel(1024);
     let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());
@@ -203,7 +200,7 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
         store: Arc::clone(store),
         queue: Arc::clone(queue),
         metrics: Arc::clone(&metrics),
-        flight: Arc::clone(&flight),
+        leases: Arc::clone(&leases),
         trouble: Arc::clone(&trouble),
         look_again: Arc::clone(&look_again),
         must_end: must_end.clone(),
@@ -215,7 +212,7 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
         store: Arc::clone(store),
         queue: Arc::clone(queue),
         name,
-        flight: Arc::clone(&flight),
+        leases: Arc::clone(&leases),
         trouble,
         metrics,
         running: Arc::new(Semaphore::new(config.concurrency)),
@@ -229,13 +226,13 @@ fn start_workers(surroundings: &Surroundings, staff: Vec<Staff>, mut config: Con
         must_end: must_end.clone(),
         config,
     });
-    let worker = |Staff { name, handler, config, is_paused }: Staff| {
+    let worker = |Assigned { name, handler, config, is_paused }: Assigned| {
         Worker::new(Arc::clone(&shared), name, handler, config, is_paused)
     };
-    let assigned = staff.into_iter().map(worker).collect();
-    let attendants = vec![watched::spawn("leases", &must_end, Arc::clone(&flight).keep())];
+    let assigned = assigned.into_iter().map(worker).collect();
+    let attendants = vec![watched::spawn("leases", &must_end, Arc::clone(&leases).keep())];
     let running =
-        Running { shutdown, shutdown_timeout, assigned, flight, workers, jobs, settler, attendants, must_end };
+        Running { shutdown, shutdown_timeout, assigned, leases, workers, jobs, settler, attendants, must_end };
     (running, shared)
 }
 
@@ -267,7 +264,7 @@ impl Running {
             let jobs = self.jobs.len();
             tracing::warn!(jobs, "jobs were still running at the end of the shutdown; they are run again at once");
             let why = "the process was shut down before the run ended";
-            match timeout(INTERRUPT_WITHIN, self.flight.interrupt_all(why)).await {
+            match timeout(INTERRUPT_WITHIN, self.leases.interrupt_all(why)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "they are run again when their leases have ended"),
                 Err(_) => tracing::warn!("the store does not answer: they are run again when their leases have ended"),

@@ -1,6 +1,6 @@
 //! The built-in handler: says what came.
 
-use crate::{Anything, Effects, Event, Handled, Handler};
+use hookfast_handler::{Anything, Effects, Event, Handled, Handler};
 
 /// Writes a line into the log for each event, without its content.
 #[derive(Debug, Clone, Copy, Default)]

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Point, Task};
-use crate::flight::Flight;
+use crate::leases::Leases;
 use crate::metrics::HandlerMetrics;
 use crate::sweeper::{LookAgain, hint};
 use crate::trouble::Trouble;
@@ -35,7 +35,7 @@ pub(crate) struct Settler {
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.
-    pub(crate) flight: Arc<Flight>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) look_again: Arc<LookAgain>,
     /// For a store that cannot be used any more.
@@ -57,15 +57,15 @@ impl Settler {
         let settlements: Vec<_> = batch.iter().map(|ended| ended.settlement.clone()).collect();
         self.write(&settlements).await;
         faults::pass(Point::AfterSettle);
-        let landed = |Ended { settlement, place }: Ended| {
+        let settled = |Ended { settlement, place }: Ended| {
             drop(place);
-            self.flight.land(&settlement.job, settlement.token).and_then(Arc::into_inner)
+            self.leases.let_go(&settlement.job, settlement.token).and_then(Arc::into_inner)
         };
-        let deliveries: Vec<_> = batch.into_iter().filter_map(landed).collect();
+        let pulled: Vec<_> = batch.into_iter().filter_map(settled).collect();
         // The server of the queue may be slow, and the next outcomes must not wait for it.
         tokio::spawn(async move {
-            for delivery in deliveries {
-                delivery.acknowledge().await;
+            for pulled in pulled {
+                pulled.acknowledge().await;
             }
         });
     }
@@ -128,7 +128,7 @@ impl Settler {
                 worker: Arc::clone(worker),
             })
             .collect();
-        if let Err(error) = self.flight.pardon(lost).await {
+        if let Err(error) = self.leases.pardon(lost).await {
             tracing::warn!(%error, "runs that lost their lease count as crashes until the store hears of them");
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Config;
 use crate::faults::{self, Protection, Task};
-use crate::flight::Flight;
+use crate::leases::Leases;
 use crate::metrics::HandlerMetrics;
 use crate::trouble::Trouble;
 use crate::worker::Worker;
@@ -54,7 +54,7 @@ pub(crate) struct Sweeper {
     pub(crate) workers: Vec<Arc<Worker>>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
     pub(crate) config: Config,
-    pub(crate) flight: Arc<Flight>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) look_again: Arc<LookAgain>,
     pub(crate) dispatched: Counter,
@@ -104,7 +104,7 @@ impl Sweeper {
     /// A lease that has ended is a crash, unless its worker may not have been able to renew it: after trouble with the store
     /// each worker has the time for one renewal.
     async fn sweep(&self, names: &[HandlerName], limit: u32) -> Result<Swept, StoreError> {
-        let renewed = self.flight.renew_before_leases_are_judged().await;
+        let renewed = self.leases.renew_before_sweeping().await;
         let judge_leases_within = self.trouble.judge_leases_within().filter(|_| renewed.is_ok());
         let sweep = Sweep { handlers: names, limit, crash_limit: self.config.crash_limit, judge_leases_within };
         let swept = self.trouble.noting(self.store.sweep(&sweep)).await?;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookfast_queue::{Delivery, Queue};
+use hookfast_handler::{AnyHandler, Handled, LARGE_BODY, Run};
+use hookfast_queue::{Pulled, Queue};
 use hookfast_store::{Claim, Claimed, Interruption, JobId, Outcome, Settlement, Store, StoreError, Token};
 use hookfast_webhook::{EventId, Failure, FailureKind, HandlerName, Next, RetryPolicy};
 use metrics::gauge;
@@ -19,17 +20,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::effects::Effects;
 use crate::faults::{self, Point};
-use crate::flight::Flight;
-use crate::handler::{AnyHandler, LARGE};
+use crate::hooks::WorkerHooks;
+use crate::leases::Leases;
 use crate::metrics::HandlerMetrics;
 use crate::settle::Ended;
 use crate::suspects::Suspects;
 use crate::sweeper::LookAgain;
 use crate::trouble::Trouble;
 use crate::writes::Writer;
-use crate::{Config, Handled, HandlerConfig};
+use crate::{Config, HandlerConfig};
 
 /// How long a handler has to stop at its deadline, until it counts as stuck.
 const GRACE: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Who we are, in the history of jobs.
     pub(crate) name: Arc<str>,
-    pub(crate) flight: Arc<Flight>,
+    pub(crate) leases: Arc<Leases>,
     /// What is known about the store.
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
@@ -79,8 +79,9 @@ pub(crate) struct Worker {
     pub(crate) config: HandlerConfig,
     /// Places for its jobs that run.
     pub(crate) running: Arc<Semaphore>,
-    /// Its effects that can share a commit.
-    pub(crate) writer: Writer,
+    /// For effects that share their commits with those of other jobs, and for effects that do not.
+    sharing: Arc<WorkerHooks>,
+    alone: Arc<WorkerHooks>,
     /// Places for its jobs on board: as many again wait, so that no place to run in is empty during a claim.
     pub(crate) on_board: Arc<Semaphore>,
     /// Its share of the memory for bodies.
@@ -146,7 +147,8 @@ impl Worker {
             handler,
             config,
             running,
-            writer,
+            sharing: Arc::new(WorkerHooks { writer: Some(writer) }),
+            alone: Arc::new(WorkerHooks { writer: None }),
             on_board,
             bodies,
             fetching_large: Semaphore::new(1),
@@ -197,16 +199,16 @@ impl Worker {
             let mut places = self.some_places().await;
             let max = places.num_permits().min(self.claim_size.load(Relaxed)).max(1);
             drop(places.split(places.num_permits() - max));
-            let deliveries = tokio::select! {
-                deliveries = self.shared.queue.pull(&self.name, max) => deliveries,
+            let pulled = tokio::select! {
+                pulled = self.shared.queue.pull(&self.name, max) => pulled,
                 () = self.until_paused_is(true) => continue,
             };
-            if deliveries.is_empty() {
+            if pulled.is_empty() {
                 continue;
             }
             // Claiming is not broken off by a shutdown: the jobs would be ours without our knowing.
             let worker = Arc::clone(self);
-            let boarding = self.shared.jobs.spawn(async move { worker.board(deliveries, places).await });
+            let boarding = self.shared.jobs.spawn(async move { worker.board(pulled, places).await });
             let is_claimed = boarding.await.is_ok_and(|claimed| claimed.is_ok());
             self.note_claim(max, is_claimed);
             if !is_claimed {
@@ -236,23 +238,19 @@ impl Worker {
 
     /// Claims what the messages tell of and starts it. A message about a job that cannot be claimed is done with: either
     /// the job is finished, or the sweeper has it.
-    async fn board(
-        self: &Arc<Self>,
-        deliveries: Vec<Delivery>,
-        mut places: OwnedSemaphorePermit,
-    ) -> Result<(), StoreError> {
-        let events: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.event).collect();
+    async fn board(self: &Arc<Self>, pulled: Vec<Pulled>, mut places: OwnedSemaphorePermit) -> Result<(), StoreError> {
+        let events: Vec<_> = pulled.iter().map(|pulled| pulled.hint.event).collect();
         let claimed = self.claim(&self.claim_of(&events)).await?;
-        let mut deliveries: HashMap<EventId, Delivery> =
-            deliveries.into_iter().map(|delivery| (delivery.hint.event, delivery)).collect();
+        let mut pulled: HashMap<EventId, Pulled> =
+            pulled.into_iter().map(|pulled| (pulled.hint.event, pulled)).collect();
         for job in claimed {
-            let delivery = deliveries.remove(&job.job.event).map(Arc::new);
+            let pulled = pulled.remove(&job.job.event).map(Arc::new);
             let place = places.split(1).expect("no more jobs than messages, no more messages than places");
-            self.start(job, delivery, place);
+            self.start(job, pulled, place);
         }
         drop(places);
-        for delivery in deliveries.into_values() {
-            delivery.acknowledge().await;
+        for pulled in pulled.into_values() {
+            pulled.acknowledge().await;
         }
         Ok(())
     }
@@ -265,7 +263,7 @@ impl Worker {
             let job = |&event: &EventId| (JobId { event, handler: self.name.clone() }, claim.token);
             let jobs: Vec<_> = claim.events.iter().map(job).collect();
             self.hand_back(&jobs).await;
-            self.shared.flight.doubt(jobs);
+            self.shared.leases.doubt(jobs);
         } else {
             faults::pass(Point::AfterClaim);
         }
@@ -284,8 +282,8 @@ impl Worker {
         }
     }
 
-    fn start(self: &Arc<Self>, claimed: Claimed, delivery: Option<Arc<Delivery>>, place: OwnedSemaphorePermit) {
-        let lost = self.shared.flight.take_off(&claimed, delivery);
+    fn start(self: &Arc<Self>, claimed: Claimed, pulled: Option<Arc<Pulled>>, place: OwnedSemaphorePermit) {
+        let lost = self.shared.leases.hold(&claimed, pulled);
         let worker = Arc::clone(self);
         self.shared.jobs.spawn(async move {
             let (job, token) = (claimed.job.clone(), claimed.token);
@@ -306,7 +304,7 @@ impl Worker {
         // Another process may have been faster.
         let Some(claimed) = self.claim(&claim).await?.pop() else { return Ok(()) };
         let (job, token) = (claimed.job.clone(), claimed.token);
-        let lost = self.shared.flight.take_off(&claimed, None);
+        let lost = self.shared.leases.hold(&claimed, None);
         let Some(turn) = self.turn(&claimed).await else {
             self.give_up(job, token).await;
             return Ok(());
@@ -361,7 +359,7 @@ impl Worker {
     /// one handler are read one after the other, which leaves the cores to the jobs of the others.
     async fn body(&self, claimed: &Claimed) -> Result<Option<Bytes>, StoreError> {
         let (store, event, size_bytes) = (Arc::clone(&self.shared.store), claimed.job.event, claimed.event.size_bytes);
-        let _turn = match size_bytes < LARGE {
+        let _turn = match size_bytes < LARGE_BODY {
             true => None,
             false => Some(self.fetching_large.acquire().await.expect("the semaphore is never closed")),
         };
@@ -393,29 +391,29 @@ impl Worker {
         let Claimed { token, attempt, interruptions, .. } = claimed;
         let job = claimed.job.clone();
         let deadline = Instant::now() + self.config.deadline;
-        self.shared.flight.renew_until(&job, token, Some(deadline + GRACE));
-        let effects = self.effects(&claimed);
-        let run = self.spawn(claimed, Arc::clone(&effects), deadline);
-        let abort = run.abort_handle();
+        self.shared.leases.renew_until(&job, token, Some(deadline + GRACE));
+        let run = self.begin(&claimed);
+        let task = self.spawn(claimed, Arc::clone(&run), deadline);
+        let abort = task.abort_handle();
         let handled = tokio::select! {
-            handled = self.supervise(run, &job, &effects, deadline) => handled?,
+            handled = self.supervise(task, &job, &run, deadline) => handled?,
             () = lost.cancelled() => {
                 abort.abort();
                 return None;
             }
         };
         // Also if the handler made light of it: an effect that it meant to have may be missing.
-        Some(match effects.pipeline_fault() {
+        Some(match run.pipeline_fault() {
             Some(message) => self.interrupted(interruptions, message),
             None => outcome_of(&self.config.retry, attempt, handled),
         })
     }
 
     /// A job that failed before does not share its commits: should it fail again, only its own are undone.
-    fn effects(&self, claimed: &Claimed) -> Arc<Effects> {
-        let effects = Effects::new(Arc::clone(&self.shared.store), claimed.job.clone(), claimed.token);
+    fn begin(&self, claimed: &Claimed) -> Arc<Run> {
         let is_first = claimed.attempt == 1 && claimed.interruptions == 0 && claimed.crashes == 0;
-        Arc::new(if is_first { effects.sharing_commits(self.writer.clone()) } else { effects })
+        let hooks = Arc::clone(if is_first { &self.sharing } else { &self.alone });
+        Arc::new(Run::new(Arc::clone(&self.shared.store), claimed.job.clone(), claimed.token, hooks))
     }
 
     /// Our own store has spoilt the run: it is repeated, ever later, until that has happened too often in a row.
@@ -428,24 +426,18 @@ impl Worker {
     }
 
     /// Starts the handler where it can do no harm.
-    fn spawn(&self, claimed: Claimed, effects: Arc<Effects>, deadline: Instant) -> JoinHandle<Handled> {
+    fn spawn(&self, claimed: Claimed, run: Arc<Run>, deadline: Instant) -> JoinHandle<Handled> {
         let (handler, allowed) = (Arc::clone(&self.handler), self.config.deadline);
         self.shared.handlers.spawn(async move {
-            let handled = timeout_at(deadline, handler.run(claimed, &effects)).await;
-            handled.unwrap_or_else(|_| Err(effects.past_deadline(allowed)))
+            let handled = timeout_at(deadline, handler.run(claimed, run.effects())).await;
+            handled.unwrap_or_else(|_| Err(run.past_deadline(allowed)))
         })
     }
 
     /// Waits for the handler. One that does not stop at its deadline is left behind: its lease ends, and that counts as a
     /// crash.
-    async fn supervise(
-        &self,
-        run: JoinHandle<Handled>,
-        job: &JobId,
-        effects: &Effects,
-        deadline: Instant,
-    ) -> Option<Handled> {
-        match timeout_at(deadline + GRACE, run).await {
+    async fn supervise(&self, task: JoinHandle<Handled>, job: &JobId, run: &Run, deadline: Instant) -> Option<Handled> {
+        match timeout_at(deadline + GRACE, task).await {
             Ok(Ok(handled)) => Some(handled),
             Ok(Err(error)) => {
                 let panic = error.into_panic();
@@ -457,7 +449,7 @@ impl Worker {
                 let stuck = self.shared.stuck.fetch_add(1, Relaxed) + 1;
                 gauge!("hookfast_stuck_runs").set(stuck as f64);
                 tracing::error!(event_id = %job.event, handler = %job.handler, "the handler is past its deadline and does not yield; a thread is lost to it");
-                if effects.are_in_a_transaction() {
+                if run.is_in_a_transaction() {
                     tracing::error!(event_id = %job.event, handler = %job.handler, "it keeps a transaction, which others wait for: only the end of the process ends it");
                     self.shared.must_end.cancel();
                 }
@@ -470,10 +462,10 @@ impl Worker {
     /// job already.
     async fn end(&self, job: &JobId, token: Token, settlement: Option<Settlement>, place: OwnedSemaphorePermit) {
         let Some(settlement) = settlement else {
-            drop(self.shared.flight.land(job, token));
+            drop(self.shared.leases.let_go(job, token));
             return;
         };
-        self.shared.flight.renew_until(job, token, None);
+        self.shared.leases.renew_until(job, token, None);
         // The settler outlives all jobs.
         let _ = self.shared.ended.send(Ended { settlement, place }).await;
     }
@@ -488,8 +480,8 @@ impl Worker {
             self.hand_back(&together).await;
         }
         // The sweeper sends a new one.
-        if let Some(delivery) = self.shared.flight.land(&job, token).and_then(Arc::into_inner) {
-            delivery.acknowledge().await;
+        if let Some(pulled) = self.shared.leases.let_go(&job, token).and_then(Arc::into_inner) {
+            pulled.acknowledge().await;
         }
     }
 
@@ -552,13 +544,15 @@ mod tests {
     use hookfast_queue::MemoryQueue;
 
     use super::*;
-    use crate::testing::{Idle, Kit};
+    use crate::testing::Idle;
+    use crate::testing::workers;
+    use hookfast_handler::testing::TestStore;
 
     #[tokio::test]
     async fn a_run_that_the_store_spoils_again_and_again_is_repeated_ever_later_and_then_given_up() {
-        let kit = Kit::new(&Idle).await;
+        let store = TestStore::new::<Idle>().await;
         let config = Config { interruption_limit: 9, ..Config::default() };
-        let (running, _shared) = kit.workers(Arc::new(MemoryQueue::new(10)), config);
+        let (running, _shared) = workers(&store, Arc::new(MemoryQueue::new(10)), config);
         let worker = &running.assigned[0];
         let mut waits = Vec::new();
         for before in 0..8 {
@@ -578,17 +572,17 @@ mod tests {
 
     #[tokio::test]
     async fn with_no_limit_to_speak_of_it_is_repeated_for_ever() {
-        let kit = Kit::new(&Idle).await;
+        let store = TestStore::new::<Idle>().await;
         let config = Config { interruption_limit: u32::MAX, ..Config::default() };
-        let (running, _shared) = kit.workers(Arc::new(MemoryQueue::new(10)), config);
+        let (running, _shared) = workers(&store, Arc::new(MemoryQueue::new(10)), config);
         let outcome = running.assigned[0].interrupted(100_000, String::new());
         assert!(matches!(outcome, Outcome::Interrupted { retry_in: LATEST_AFTER_A_PIPELINE_FAULT, .. }), "{outcome:?}");
     }
 
     #[tokio::test]
     async fn a_claim_that_failed_is_followed_by_smaller_ones() {
-        let kit = Kit::new(&Idle).await;
-        let (running, _shared) = kit.workers(Arc::new(MemoryQueue::new(10)), Config::default());
+        let store = TestStore::new::<Idle>().await;
+        let (running, _shared) = workers(&store, Arc::new(MemoryQueue::new(10)), Config::default());
         let worker = &running.assigned[0];
         let size = || worker.claim_size.load(Relaxed);
         assert_eq!(size(), 32);

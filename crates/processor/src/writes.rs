@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use hookfast_handler::SharedCommits;
 use hookfast_store::{EffectWrite, Store, StoreError, Written};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -32,10 +34,11 @@ impl Writer {
         watched::spawn("writer", must_end, write_all(store, to_write));
         Self { waiting }
     }
+}
 
-    /// Does the effect, together with others. [`StoreError::Rejected`] may be about one of the others: then it is to be done
-    /// alone.
-    pub(crate) async fn write(&self, write: EffectWrite) -> Result<Written, StoreError> {
+#[async_trait]
+impl SharedCommits for Writer {
+    async fn write(&self, write: EffectWrite) -> Result<Written, StoreError> {
         let ended = || StoreError::Unavailable("the workers have ended".into());
         let (answer, answered) = oneshot::channel();
         self.waiting.send(Waiting { write, answer }).await.map_err(|_| ended())?;
@@ -60,11 +63,12 @@ async fn write_all(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<Waiting>) 
 
 #[cfg(test)]
 mod tests {
+    use hookfast_handler::testing::{Kit, TestEvent, TestStore};
+    use hookfast_handler::{Effects, Event, Handled, Handler, Run, values};
     use hookfast_webhook::FailureKind;
 
     use super::*;
-    use crate::testing::{Kit, TestEvent};
-    use crate::{Effects, Event, Handled, Handler, values};
+    use crate::hooks::WorkerHooks;
 
     struct Notes;
 
@@ -86,13 +90,13 @@ mod tests {
     }
 
     /// Runs of several jobs with one writer.
-    async fn runs<const N: usize>(kit: &Kit) -> [Effects; N] {
-        let writer = Writer::start(Arc::clone(&kit.store), &CancellationToken::new());
+    async fn runs<const N: usize>(store: &TestStore) -> [Run; N] {
+        let writer = Writer::start(Arc::clone(store.store()), &CancellationToken::new());
         let mut runs = Vec::new();
         for _ in 0..N {
-            let claimed = kit.claim(&kit.record::<Notes>(&note()).await).await.expect("it is new");
-            let effects = Effects::new(Arc::clone(&kit.store), claimed.job, claimed.token);
-            runs.push(effects.sharing_commits(writer.clone()));
+            let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
+            let hooks = Arc::new(WorkerHooks { writer: Some(writer.clone()) });
+            runs.push(Run::new(Arc::clone(store.store()), claimed.job, claimed.token, hooks));
         }
         runs.try_into().unwrap_or_else(|_| unreachable!("as many as there should be"))
     }
@@ -104,18 +108,18 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_fails_fails_alone() {
-        let kit = Kit::new(&Notes).await;
-        let [one, bad, other] = runs(&kit).await;
+        let store = TestStore::new::<Notes>().await;
+        let [one, bad, other] = runs(&store).await;
         let (one, bad, other) = tokio::join!(
-            one.write("note", INSERT, values!["one"]),
-            bad.write("note", INSERT, values![None::<String>]),
-            other.write("note", INSERT, values!["other"]),
+            one.effects().write("note", INSERT, values!["one"]),
+            bad.effects().write("note", INSERT, values![None::<String>]),
+            other.effects().write("note", INSERT, values!["other"]),
         );
         let failure = bad.expect_err("a text is needed");
         assert!(failure.message.contains("NOT NULL"), "{failure}");
         assert_ne!(failure.kind, FailureKind::Pipeline, "it is the handler's own fault");
         assert_eq!((one, other), (Ok(()), Ok(())));
-        assert_eq!(kit.rows("SELECT text FROM notes ORDER BY text").await, [["one"], ["other"]]);
+        assert_eq!(store.rows("SELECT text FROM notes ORDER BY text").await, [["one"], ["other"]]);
     }
 
     const ENDLESS: &str = "INSERT INTO notes (text) \
@@ -124,51 +128,56 @@ mod tests {
     /// SQLite undoes the transaction with it. What is written afterwards would be there without the marker, and twice.
     #[tokio::test]
     async fn after_a_statement_that_was_given_up_an_effect_writes_nothing_more() {
-        let kit = Kit::new(&Notes).await;
-        let [run] = runs(&kit).await;
-        let done = run.once("note", async |tx| {
+        let store = TestStore::new::<Notes>().await;
+        let [run] = runs(&store).await;
+        let done = run.effects().once("note", async |tx| {
             let slow = tx.execute(ENDLESS, values!["slow"]);
             assert!(tokio::time::timeout(std::time::Duration::from_millis(100), slow).await.is_err(), "it has no end");
             tx.execute(INSERT, values!["instead"]).await
         });
         done.await.expect_err("the transaction is undone");
-        assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 0);
-        run.once("note", async |tx| tx.execute(INSERT, values!["again"]).await).await.expect("the store goes on");
-        assert_eq!(kit.rows("SELECT text FROM notes").await, [["again"]]);
+        assert_eq!(store.rows("SELECT text FROM notes").await.len(), 0);
+        run.effects()
+            .once("note", async |tx| tx.execute(INSERT, values!["again"]).await)
+            .await
+            .expect("the store goes on");
+        assert_eq!(store.rows("SELECT text FROM notes").await, [["again"]]);
     }
 
     /// It would keep everything else from being written.
     #[tokio::test]
     async fn a_statement_that_takes_too_long_is_ended_and_fails_alone() {
-        let kit = Kit::new(&Notes).await;
-        let [one, bad] = runs(&kit).await;
-        let (one, bad) =
-            tokio::join!(one.write("note", INSERT, values!["one"]), bad.write("note", ENDLESS, values!["bad"]));
+        let store = TestStore::new::<Notes>().await;
+        let [one, bad] = runs(&store).await;
+        let (one, bad) = tokio::join!(
+            one.effects().write("note", INSERT, values!["one"]),
+            bad.effects().write("note", ENDLESS, values!["bad"])
+        );
         assert_eq!(one, Ok(()));
         assert_eq!(bad.expect_err("it takes too long").kind, FailureKind::Timeout);
-        assert_eq!(kit.rows("SELECT text FROM notes").await, [["one"]]);
+        assert_eq!(store.rows("SELECT text FROM notes").await, [["one"]]);
     }
 
     #[tokio::test]
-    async fn an_effect_that_was_done_is_skipped_and_not_counted() {
-        let kit = Kit::new(&Notes).await;
-        let [run] = runs(&kit).await;
+    async fn an_effect_that_was_done_is_skipped() {
+        let store = TestStore::new::<Notes>().await;
+        let [run] = runs(&store).await;
         for _ in 0..2 {
-            run.write("note", INSERT, values!["x"]).await.expect("it is done, or was");
+            run.effects().write("note", INSERT, values!["x"]).await.expect("it is done, or was");
         }
-        assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 1);
-        assert_eq!(run.done(), 1);
+        assert_eq!(store.rows("SELECT text FROM notes").await.len(), 1);
     }
 
     #[tokio::test]
     async fn whoever_lost_the_job_is_told() {
-        let kit = Kit::new(&Notes).await;
-        let claimed = kit.claim(&kit.record::<Notes>(&note()).await).await.expect("it is new");
+        let store = TestStore::new::<Notes>().await;
+        let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
         let forged = hookfast_store::Token(uuid::Uuid::new_v4());
-        let effects = Effects::new(Arc::clone(&kit.store), claimed.job, forged);
-        let effects = effects.sharing_commits(Writer::start(Arc::clone(&kit.store), &CancellationToken::new()));
-        let failure = effects.write("note", INSERT, values!["x"]).await.expect_err("the job is not ours");
+        let writer = Writer::start(Arc::clone(store.store()), &CancellationToken::new());
+        let hooks = Arc::new(WorkerHooks { writer: Some(writer) });
+        let run = Run::new(Arc::clone(store.store()), claimed.job, forged, hooks);
+        let failure = run.effects().write("note", INSERT, values!["x"]).await.expect_err("the job is not ours");
         assert_eq!(failure.kind, FailureKind::Crash);
-        assert_eq!(kit.rows("SELECT text FROM notes").await.len(), 0);
+        assert_eq!(store.rows("SELECT text FROM notes").await.len(), 0);
     }
 }

@@ -8,7 +8,7 @@ mod error;
 mod jetstream;
 mod memory;
 mod open;
-mod turns;
+mod shares;
 
 use async_trait::async_trait;
 use hookfast_webhook::{EventId, HandlerName, Priority};
@@ -31,7 +31,7 @@ pub trait Queue: Send + Sync {
 
     /// Up to `max` hints for one handler; waits until there is at least one. High priority goes first, but a low one gets
     /// its turn. May be dropped at any time: a hint that was on its way comes again.
-    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Delivery>;
+    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Pulled>;
 
     /// How many hints wait for a handler, if that can be known now.
     async fn waiting(&self, handler: &HandlerName) -> Option<u64>;
@@ -78,13 +78,13 @@ pub struct Dispatched {
 /// A hint that was pulled. Unless it is acknowledged, it comes again: at once from memory when this is dropped, and from
 /// JetStream after `ack_wait`.
 #[derive(Debug)]
-pub struct Delivery {
+pub struct Pulled {
     /// The hint.
     pub hint: Hint,
     receipt: Receipt,
 }
 
-impl Delivery {
+impl Pulled {
     /// Says that this hint is done with, whatever came of it. Best effort.
     pub async fn acknowledge(self) {
         match self.receipt {

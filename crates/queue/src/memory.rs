@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use hookfast_webhook::{EventId, HandlerName, Priority};
 use tokio::sync::Notify;
 
-use crate::turns::{LANES, Turns, lane};
-use crate::{Delivery, Dispatched, Hint, Queue, QueueError};
+use crate::shares::{LANES, Shares, lane};
+use crate::{Dispatched, Hint, Pulled, Queue, QueueError};
 
 /// A queue in memory.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Queue for MemoryQueue {
         dispatched
     }
 
-    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Delivery> {
+    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Pulled> {
         loop {
             let (hints, arrived) = self.shared.lock().handler(handler).take(handler, max);
             if !hints.is_empty() || max == 0 {
@@ -107,7 +107,7 @@ struct Waiting {
     /// The events whose jobs wait or are being handled.
     jobs: HashSet<EventId>,
     lanes: [VecDeque<EventId>; LANES],
-    turns: Turns,
+    shares: Shares,
     arrived: Arc<Notify>,
 }
 
@@ -116,9 +116,9 @@ impl Shared {
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deliver(self: &Arc<Self>, hint: Hint) -> Delivery {
+    fn deliver(self: &Arc<Self>, hint: Hint) -> Pulled {
         let receipt = Receipt { queue: Arc::clone(self), hint: Some(hint.clone()) };
-        Delivery { hint, receipt: crate::Receipt::Memory(receipt) }
+        Pulled { hint, receipt: crate::Receipt::Memory(receipt) }
     }
 }
 
@@ -166,8 +166,8 @@ impl Waiting {
     fn take(&mut self, handler: &HandlerName, max: usize) -> (Vec<Hint>, Arc<Notify>) {
         let mut taken = Vec::with_capacity(max.min(self.len()));
         while taken.len() < max {
-            let Some(lane) = self.turns.next(|lane| !self.lanes[lane].is_empty()) else { break };
-            let event = self.lanes[lane].pop_front().expect("a lane has its turn only with something in it");
+            let Some(lane) = self.shares.next(|lane| !self.lanes[lane].is_empty()) else { break };
+            let event = self.lanes[lane].pop_front().expect("an empty lane is never next");
             taken.push(Hint { event, handler: handler.clone(), priority: Priority::ALL[lane] });
         }
         taken.sort_by_key(|hint| lane(hint.priority));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
 use hookfast_harness::{NatsVersion, PrivateNats};
-use hookfast_queue::{Config, Delivery, Dispatched, Hint, Queue, QueueError, QueueUrl, open};
+use hookfast_queue::{Config, Dispatched, Hint, Pulled, Queue, QueueError, QueueUrl, open};
 use hookfast_webhook::{EventId, HandlerName, Priority};
 use tokio::time::{sleep, timeout};
 
@@ -115,7 +115,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(30), future).await.unwrap_or_else(|_| panic!("waited 30 s in vain: {what}"))
 }
 
-async fn pull(queue: &Arc<dyn Queue>, max: usize) -> Vec<Delivery> {
+async fn pull(queue: &Arc<dyn Queue>, max: usize) -> Vec<Pulled> {
     soon("a hint", queue.pull(&ledger(), max)).await
 }
 
@@ -127,9 +127,9 @@ async fn finish(queue: &Arc<dyn Queue>, count: usize) -> Vec<Hint> {
 async fn finish_for(handler: &HandlerName, queue: &Arc<dyn Queue>, count: usize) -> Vec<Hint> {
     let mut finished = Vec::new();
     while finished.len() < count {
-        for delivery in soon("a hint", queue.pull(handler, count - finished.len())).await {
-            finished.push(delivery.hint.clone());
-            delivery.acknowledge().await;
+        for pulled in soon("a hint", queue.pull(handler, count - finished.len())).await {
+            finished.push(pulled.hint.clone());
+            pulled.acknowledge().await;
         }
     }
     finished
@@ -197,13 +197,13 @@ async fn a_job_that_waits_or_is_handled_is_not_queued_twice(place: Place) {
     assert_eq!(queue.dispatch(&sent).await, queued(3));
     let again = Dispatched { waiting_already: 3, ..Default::default() };
     assert_eq!(queue.dispatch(&sent).await, again, "they wait");
-    let mut deliveries = Vec::new();
-    while deliveries.len() < 3 {
-        deliveries.extend(pull(&queue, 3).await);
+    let mut pulled = Vec::new();
+    while pulled.len() < 3 {
+        pulled.extend(pull(&queue, 3).await);
     }
     assert_eq!(queue.dispatch(&sent).await, again, "they are being handled");
-    for delivery in deliveries {
-        delivery.acknowledge().await;
+    for pulled in pulled {
+        pulled.acknowledge().await;
     }
     // A server may hear of the acknowledgements a little later.
     let mut queued = 0;
@@ -227,9 +227,9 @@ async fn handlers_get_their_own_hints(place: Place) {
     queue.serve(&[ledger(), mail.clone()]).await;
     let (ours, theirs) = (hint(Priority::Normal), Hint { handler: mail.clone(), ..hint(Priority::High) });
     dispatch_all(&queue, &[ours.clone(), theirs.clone()]).await;
-    let mut deliveries = soon("a hint for mail", queue.pull(&mail, 10)).await;
-    assert_eq!(deliveries.len(), 1);
-    assert_eq!(deliveries.remove(0).hint, theirs);
+    let mut pulled = soon("a hint for mail", queue.pull(&mail, 10)).await;
+    assert_eq!(pulled.len(), 1);
+    assert_eq!(pulled.remove(0).hint, theirs);
     assert_eq!(finish(&queue, 1).await, [ours]);
 }
 
@@ -239,11 +239,11 @@ async fn no_more_comes_than_asked_for(place: Place) {
     assert!(queue.pull(&ledger(), 0).await.is_empty());
     let mut finished = 0;
     while finished < 20 {
-        let deliveries = pull(&queue, 3).await;
-        assert!((1..=3).contains(&deliveries.len()), "{}", deliveries.len());
-        finished += deliveries.len();
-        for delivery in deliveries {
-            delivery.acknowledge().await;
+        let pulled = pull(&queue, 3).await;
+        assert!((1..=3).contains(&pulled.len()), "{}", pulled.len());
+        finished += pulled.len();
+        for pulled in pulled {
+            pulled.acknowledge().await;
         }
     }
 }
@@ -271,9 +271,9 @@ async fn what_is_not_urgent_gets_its_turn(place: Place) {
     dispatch_all(&queue, &low).await;
     let mut first = Vec::new();
     while first.len() < 200 {
-        for delivery in pull(&queue, 10).await {
-            first.push(delivery.hint.clone());
-            delivery.acknowledge().await;
+        for pulled in pull(&queue, 10).await {
+            first.push(pulled.hint.clone());
+            pulled.acknowledge().await;
         }
     }
     let came = first.iter().filter(|hint| hint.priority == Priority::Low).count();
@@ -285,8 +285,8 @@ async fn what_is_not_acknowledged_comes_again(place: Place) {
     let sent = hint(Priority::Normal);
     queue.dispatch(slice::from_ref(&sent)).await;
     for _ in 0..2 {
-        let deliveries = pull(&queue, 5).await;
-        assert_eq!(deliveries.iter().map(|delivery| &delivery.hint).collect::<Vec<_>>(), [&sent]);
+        let pulled = pull(&queue, 5).await;
+        assert_eq!(pulled.iter().map(|pulled| &pulled.hint).collect::<Vec<_>>(), [&sent]);
     }
     assert_eq!(finish(&queue, 1).await, [sent]);
 }
@@ -300,9 +300,9 @@ async fn a_pull_that_is_dropped_loses_nothing(place: Place) {
         dispatch_all(&queue, part).await;
         for microseconds in [0, 50, 200, 800] {
             let pulled = timeout(Duration::from_micros(microseconds), queue.pull(&ledger(), 7)).await;
-            for delivery in pulled.unwrap_or_default() {
-                came.insert(delivery.hint.clone());
-                delivery.acknowledge().await;
+            for pulled in pulled.unwrap_or_default() {
+                came.insert(pulled.hint.clone());
+                pulled.acknowledge().await;
             }
         }
     }
@@ -384,16 +384,16 @@ async fn serving_none_and_all_again_works(place: Place) {
         dispatch_all(&queue, &sent).await;
         // The stream may be removed only now, and the sweeper is told of that.
         while !missing.is_empty() {
-            let deliveries = tokio::select! {
-                deliveries = pull(&queue, 3) => deliveries,
+            let pulled = tokio::select! {
+                pulled = pull(&queue, 3) => pulled,
                 () = queue.emptied() => {
                     dispatch_all(&queue, &sent).await;
                     continue;
                 }
             };
-            for delivery in deliveries {
-                missing.remove(&delivery.hint);
-                delivery.acknowledge().await;
+            for pulled in pulled {
+                missing.remove(&pulled.hint);
+                pulled.acknowledge().await;
             }
         }
     }
@@ -421,10 +421,10 @@ async fn in_memory_what_was_being_handled_is_not_put_back_if_it_is_not_served() 
     let queue = Place::memory().open_with(|config| config.capacity = 2).await;
     let sent = hints(2);
     dispatch_all(&queue, &sent).await;
-    let mut deliveries = pull(&queue, 2).await;
+    let mut pulled = pull(&queue, 2).await;
     queue.serve(&[]).await;
-    deliveries.remove(0).acknowledge().await;
-    drop(deliveries);
+    pulled.remove(0).acknowledge().await;
+    drop(pulled);
     assert_eq!((queue.waiting(&ledger()).await, queue.room(&ledger())), (Some(0), 2));
     queue.serve(&[ledger()]).await;
     assert_eq!(queue.dispatch(&sent).await, queued(2));
@@ -529,9 +529,9 @@ async fn many_pulls_at_once_get_every_hint_once(place: Place) {
         let (queue, done) = (Arc::clone(&queue), done.clone());
         tokio::spawn(async move {
             loop {
-                for delivery in queue.pull(&ledger(), 64).await {
-                    done.send(delivery.hint.clone()).unwrap();
-                    delivery.acknowledge().await;
+                for pulled in queue.pull(&ledger(), 64).await {
+                    done.send(pulled.hint.clone()).unwrap();
+                    pulled.acknowledge().await;
                 }
             }
         });
@@ -640,10 +640,10 @@ async fn dispatching_does_not_wait_for_a_server_that_stands_still(mut place: Pla
 async fn acknowledging_does_not_wait_for_a_server_that_is_gone(mut place: Place) {
     let queue = place.open().await;
     dispatch_all(&queue, &hints(1)).await;
-    let delivery = pull(&queue, 1).await.remove(0);
+    let pulled = pull(&queue, 1).await.remove(0);
     place.server().kill();
-    soon("the call ends", delivery.in_progress()).await;
-    soon("the call ends", delivery.acknowledge()).await;
+    soon("the call ends", pulled.in_progress()).await;
+    soon("the call ends", pulled.acknowledge()).await;
     soon("the call ends", queue.close()).await;
 }
 
@@ -661,19 +661,19 @@ async fn two_processes_share_the_work(place: Place) {
     let queues = [place.open().await, place.open().await];
     let sent = hints(40);
     assert_eq!(queues[0].dispatch(&sent).await, queued(40));
-    let mut deliveries = Vec::new();
+    let mut pulled = Vec::new();
     // Neither takes more than it asks for, so there is something for both.
     for queue in queues.iter().cycle().take(36) {
-        deliveries.extend(pull(queue, 1).await);
+        pulled.extend(pull(queue, 1).await);
     }
     // The last ones may be with either of them.
     for queue in queues.iter().cycle() {
-        if deliveries.len() == 40 {
+        if pulled.len() == 40 {
             break;
         }
-        deliveries.extend(timeout(Duration::from_millis(50), queue.pull(&ledger(), 1)).await.unwrap_or_default());
+        pulled.extend(timeout(Duration::from_millis(50), queue.pull(&ledger(), 1)).await.unwrap_or_default());
     }
-    let hints: Vec<_> = deliveries.iter().map(|delivery| delivery.hint.clone()).collect();
+    let hints: Vec<_> = pulled.iter().map(|pulled| pulled.hint.clone()).collect();
     assert_eq!(set(&hints), set(&sent));
 }
 
@@ -685,7 +685,7 @@ async fn work_in_progress_is_not_given_to_others(place: Place) {
     while others < 4 {
         kept.in_progress().await;
         let pulled = timeout(Duration::from_millis(100), queue.pull(&ledger(), 2)).await.unwrap_or_default();
-        assert!(pulled.iter().all(|delivery| delivery.hint != kept.hint));
+        assert!(pulled.iter().all(|pulled| pulled.hint != kept.hint));
         others += pulled.len();
     }
 }
@@ -770,9 +770,9 @@ async fn no_more_than_allowed_is_unacknowledged(place: Place) {
     }
     assert!(timeout(Duration::from_millis(1500), queue.pull(&ledger(), 8)).await.is_err(), "three are unacknowledged");
     assert_eq!(queue.check().await, Ok(()));
-    let mut came: Vec<_> = held.iter().map(|delivery| delivery.hint.clone()).collect();
-    for delivery in held {
-        delivery.acknowledge().await;
+    let mut came: Vec<_> = held.iter().map(|pulled| pulled.hint.clone()).collect();
+    for pulled in held {
+        pulled.acknowledge().await;
     }
     came.extend(finish(&queue, 5).await);
     assert_eq!(set(&came), set(&sent));

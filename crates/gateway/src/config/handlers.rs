@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_admin::operate;
-use hookfast_processor::{AnyHandler, HandlerConfig, Handlers, Log};
+use hookfast_handler::{AnyHandler, Handlers};
+use hookfast_processor::{HandlerConfig, Log};
 use hookfast_store::DeadLetters;
 use hookfast_webhook::{
     Delays, HandlerName, Interest, Ordering, Pattern, Priority, RetryPolicy, SourceName, Subscription,

@@ -25,8 +25,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookfast_handler::Handlers;
 use hookfast_ingest::SourceLimits;
-use hookfast_processor::Handlers;
 use hookfast_store::SpoolConfig;
 use hookfast_webhook::{Provider, Secrets, SourceName};
 

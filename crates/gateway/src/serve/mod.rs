@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use hookfast_handler::Handlers;
 use hookfast_ingest::{Ingest, Recording};
-use hookfast_processor::Handlers;
 use hookfast_queue::{Queue, QueueUrl};
 use hookfast_store::{Migrate, StoreUrl};
 use hookfast_webhook::{HandlerName, SystemClock};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_processor::{Staff, Surroundings};
+use hookfast_processor::{Assigned, Surroundings};
 use hookfast_queue::Queue;
 use hookfast_store::{Store, StoreError};
 use hookfast_webhook::HandlerName;
@@ -29,7 +29,7 @@ const WORKERS_END_WITHIN: Duration = Duration::from_secs(6);
 /// The workers of this process. They start when there is a store to work on.
 pub(super) struct Workers {
     /// The handlers that they run; none if this process only receives.
-    staff: Option<Vec<Staff>>,
+    staff: Option<Vec<Assigned>>,
     pub(super) config: hookfast_processor::Config,
     pub(super) queue: Arc<dyn Queue>,
     apart: Arc<OwnProcess>,
@@ -129,7 +129,7 @@ impl Workers {
 /// Starts workers, as soon as the store can be used.
 async fn start_workers(
     surroundings: Surroundings,
-    staff: Vec<Staff>,
+    staff: Vec<Assigned>,
     config: hookfast_processor::Config,
 ) -> Result<hookfast_processor::Running, StoreError> {
     loop {
@@ -147,14 +147,14 @@ async fn start_workers(
 }
 
 /// Whom this process works for.
-pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Staff> {
+pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Assigned> {
     let is_wanted = |handler: &&ConfiguredHandler| match role {
         Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
         _ => true,
     };
     let wanted = config.handlers.iter().filter(is_wanted);
     wanted
-        .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Staff {
+        .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Assigned {
             name: subscription.handler.clone(),
             handler: Arc::clone(handler),
             config: config.clone(),

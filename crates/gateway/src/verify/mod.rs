@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hookfast_processor::Handlers;
+use hookfast_handler::Handlers;
 use hookfast_webhook::{
     Answer, Clock, Endpoint, FixedClock, Genuine, Priority, ProofKind, Provider, Reading, Refusal, Request, Secrets,
     SystemClock, Unreadable, Verified, explain, verify,

@@ -156,13 +156,14 @@ mod tests {
     use std::sync::Mutex;
 
     use async_trait::async_trait;
-    use hookfast_queue::{Delivery, Dispatched, MemoryQueue, Queue, QueueError};
+    use hookfast_handler::testing::{TestEvent, TestStore};
+    use hookfast_queue::{Dispatched, MemoryQueue, Pulled, Queue, QueueError};
     use hookfast_webhook::EventId;
     use metrics::Counter;
 
     use super::*;
     use crate::Running;
-    use crate::testing::{Idle, Kit, TestEvent};
+    use crate::testing::{Idle, workers};
     use crate::worker::Shared;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -197,7 +198,7 @@ mod tests {
             self.inner.dispatch(hints).await
         }
 
-        async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Delivery> {
+        async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Pulled> {
             self.inner.pull(handler, max).await
         }
 
@@ -228,7 +229,7 @@ mod tests {
 
     /// A walk, with all that it needs.
     struct Field {
-        kit: Kit,
+        store: TestStore,
         queue: Arc<Watched>,
         sweeper: Sweeper,
         walk: Walk,
@@ -237,39 +238,38 @@ mod tests {
 
     impl Field {
         async fn new(queue: Arc<Watched>, config: Config) -> Self {
-            let kit = Kit::new(&Idle).await;
+            let store = TestStore::new::<Idle>().await;
             let dyn_queue: Arc<dyn Queue> = Arc::clone(&queue) as _;
-            let (running, shared) = kit.workers(Arc::clone(&dyn_queue), config.clone());
+            let (running, shared) = workers(&store, Arc::clone(&dyn_queue), config.clone());
             let sweeper = Sweeper {
-                store: Arc::clone(&kit.store),
+                store: Arc::clone(store.store()),
                 queue: dyn_queue,
                 workers: running.assigned.clone(),
                 metrics: Arc::clone(&shared.metrics),
                 config: config.clone(),
-                flight: Arc::clone(&shared.flight),
+                leases: Arc::clone(&shared.leases),
                 trouble: Arc::clone(&shared.trouble),
                 look_again: Arc::clone(&shared.look_again),
                 dispatched: Counter::noop(),
                 failed: Counter::noop(),
             };
             let walk = Walk::new(&running.assigned[0], &config);
-            Self { kit, queue, sweeper, walk, _workers: (running, shared) }
+            Self { store, queue, sweeper, walk, _workers: (running, shared) }
         }
 
         /// Records jobs that are due, in their order.
         async fn due(&self, count: usize) -> Vec<EventId> {
             let mut events = Vec::new();
             for _ in 0..count {
-                let job = self.kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+                let job = self.store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
                 events.push(job.event);
             }
-            self.kit.rows("UPDATE jobs SET due_at = 1").await;
+            self.store.rows("UPDATE jobs SET due_at = 1").await;
             events
         }
 
         async fn rows(&self) -> Vec<Vec<String>> {
-            let rows = "SELECT hex(event_id), state, due_at, attempts, crashes FROM jobs ORDER BY event_id";
-            self.kit.rows(rows).await
+            self.store.rows("SELECT hex(event_id), state, due_at, attempts, crashes FROM jobs ORDER BY 1").await
         }
 
         /// A round of the sweeper. Gives what was dispatched.
@@ -282,9 +282,9 @@ mod tests {
         /// Takes hints from the queue, as workers do.
         async fn take(&self, count: usize) -> HashSet<EventId> {
             let mut taken = HashSet::new();
-            for delivery in self.queue.pull(self.walk.name(), count).await {
-                taken.insert(delivery.hint.event);
-                delivery.acknowledge().await;
+            for pulled in self.queue.pull(self.walk.name(), count).await {
+                taken.insert(pulled.hint.event);
+                pulled.acknowledge().await;
             }
             assert_eq!(taken.len(), count);
             taken
@@ -319,8 +319,8 @@ mod tests {
         let mut field = Field::new(Watched::new(100, true), restless()).await;
         let first = field.due(3).await;
         assert_eq!(field.round().await, first);
-        let job = field.kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
-        field.kit.rows("UPDATE jobs SET due_at = 2 WHERE due_at > 2").await;
+        let job = field.store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        field.store.rows("UPDATE jobs SET due_at = 2 WHERE due_at > 2").await;
         assert_eq!(field.round().await, [job.event]);
     }
 
@@ -368,7 +368,7 @@ mod tests {
         taken.extend(field.take(4).await);
         // The first four come again; the two that were refused come as soon as those are claimed.
         field
-            .kit
+            .store
             .rows("DELETE FROM jobs WHERE event_id IN (SELECT event_id FROM jobs ORDER BY event_id LIMIT 4)")
             .await;
         field.round().await;
@@ -384,11 +384,11 @@ mod tests {
         assert_eq!(field.round().await, events);
         let worker = Arc::clone(&field.walk.worker);
         worker.pause(true);
-        field.kit.rows("ALTER TABLE jobs RENAME TO away").await;
+        field.store.rows("ALTER TABLE jobs RENAME TO away").await;
         assert_eq!(field.walk.step(&field.sweeper).await.ok(), Some(false), "the store was not asked");
         worker.pause(false);
         field.walk.step(&field.sweeper).await.expect_err("now it is asked");
-        field.kit.rows("ALTER TABLE away RENAME TO jobs").await;
+        field.store.rows("ALTER TABLE away RENAME TO jobs").await;
         assert_eq!(field.round().await, events, "its hints were dropped when it was paused");
     }
 
@@ -420,7 +420,7 @@ mod tests {
         let events = field.due(3).await;
         let crash = "UPDATE jobs SET crashes = 2
                      WHERE event_id IN (SELECT event_id FROM jobs ORDER BY event_id LIMIT 1)";
-        field.kit.rows(crash).await;
+        field.store.rows(crash).await;
         assert_eq!(field.round().await, events[1..], "it is dead if it crashes once more");
         assert_eq!(field.walk.worker.suspects.next().await, events[0]);
     }

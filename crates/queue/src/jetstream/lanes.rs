@@ -10,13 +10,13 @@ use tokio::sync::watch;
 use super::lane::{Heard, Lane};
 use super::link::{Link, State};
 use super::names::Names;
-use crate::turns::{LANES, Turns};
-use crate::{Delivery, Hint, Receipt};
+use crate::shares::{LANES, Shares};
+use crate::{Hint, Pulled, Receipt};
 
 pub(super) struct Lanes {
     handler: HandlerName,
     lanes: [Lane; LANES],
-    turns: Turns,
+    order: Shares,
     link: Arc<Link>,
     state: watch::Receiver<State>,
     /// The repairs that our requests know of.
@@ -34,11 +34,11 @@ impl Lanes {
         let [high, normal, low] = Priority::ALL;
         let lanes = [lane(high).await?, lane(normal).await?, lane(low).await?];
         let state = link.watch();
-        Ok(Self { handler: handler.clone(), lanes, turns: Turns::default(), link, state, repairs: 0 })
+        Ok(Self { handler: handler.clone(), lanes, order: Shares::default(), link, state, repairs: 0 })
     }
 
     /// Up to `max` hints, and at least one. Everything is kept in the lanes until the last step, which does not wait.
-    pub(super) async fn pull(&mut self, max: usize) -> Vec<Delivery> {
+    pub(super) async fn pull(&mut self, max: usize) -> Vec<Pulled> {
         loop {
             self.lanes.iter_mut().for_each(Lane::take_in);
             let is_up = self.is_up();
@@ -82,7 +82,7 @@ impl Lanes {
         });
         let mut shares = [0; LANES];
         for _ in 0..max {
-            let Some(lane) = self.turns.next(|lane| shares[lane] < known[lane]) else { break };
+            let Some(lane) = self.order.next(|lane| shares[lane] < known[lane]) else { break };
             shares[lane] += 1;
         }
         shares
@@ -121,10 +121,10 @@ impl Lanes {
     }
 
     /// The shares, the most urgent first, as far as they are here.
-    fn take(&mut self, shares: &[usize; LANES]) -> Vec<Delivery> {
+    fn take(&mut self, shares: &[usize; LANES]) -> Vec<Pulled> {
         let mut taken = Vec::new();
         for ((lane, priority), share) in self.lanes.iter_mut().zip(Priority::ALL).zip(shares) {
-            taken.extend(lane.take(*share).map(|arrived| Delivery {
+            taken.extend(lane.take(*share).map(|arrived| Pulled {
                 hint: Hint { event: arrived.event, handler: self.handler.clone(), priority },
                 receipt: Receipt::JetStream(arrived.receipt),
             }));

@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{Config, Delivery, Dispatched, Hint, Queue, QueueError, Servers};
+use crate::{Config, Dispatched, Hint, Pulled, Queue, QueueError, Servers};
 use keeper::Keeper;
 use lanes::Lanes;
 use link::Link;
@@ -150,7 +150,7 @@ impl Queue for JetStreamQueue {
         self.publisher.dispatch(hints).await
     }
 
-    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Delivery> {
+    async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Pulled> {
         if max == 0 {
             return Vec::new();
         }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hookfast_queue::Delivery;
+use hookfast_queue::Pulled;
 use hookfast_store::{Claimed, Interruption, JobId, LostRun, Outcome, Settlement, Store, StoreError, Token};
 use time::OffsetDateTime;
 use tokio::time::{Instant, interval, sleep};
@@ -25,7 +25,7 @@ pub(crate) struct Held {
     attempt: u32,
     claimed_at: OffsetDateTime,
     /// The message that told us of it.
-    delivery: Option<Arc<Delivery>>,
+    pulled: Option<Arc<Pulled>>,
     /// Cancelled when the job is not ours any more.
     lost: CancellationToken,
     since: Instant,
@@ -35,7 +35,7 @@ pub(crate) struct Held {
 }
 
 /// All jobs of ours.
-pub(crate) struct Flight {
+pub(crate) struct Leases {
     store: Arc<dyn Store>,
     trouble: Arc<Trouble>,
     /// Who we are, in the history of jobs.
@@ -53,7 +53,7 @@ struct Unanswered {
     since: Instant,
 }
 
-impl Flight {
+impl Leases {
     pub(crate) fn new(store: Arc<dyn Store>, trouble: Arc<Trouble>, worker: Arc<str>, lease: Duration) -> Self {
         Self {
             store,
@@ -66,13 +66,13 @@ impl Flight {
         }
     }
 
-    pub(crate) fn take_off(&self, claimed: &Claimed, delivery: Option<Arc<Delivery>>) -> CancellationToken {
+    pub(crate) fn hold(&self, claimed: &Claimed, pulled: Option<Arc<Pulled>>) -> CancellationToken {
         let (lost, now) = (CancellationToken::new(), Instant::now());
         let held = Held {
             token: claimed.token,
             attempt: claimed.attempt,
             claimed_at: OffsetDateTime::now_utc(),
-            delivery,
+            pulled,
             lost: lost.clone(),
             since: now,
             renewed_at: now,
@@ -94,9 +94,9 @@ impl Flight {
     }
 
     /// Lets go of a job, unless it is another run's by now. Gives its message.
-    pub(crate) fn land(&self, job: &JobId, token: Token) -> Option<Arc<Delivery>> {
+    pub(crate) fn let_go(&self, job: &JobId, token: Token) -> Option<Arc<Pulled>> {
         let mut jobs = self.lock();
-        if jobs.get(job)?.token == token { jobs.remove(job)?.delivery } else { None }
+        if jobs.get(job)?.token == token { jobs.remove(job)?.pulled } else { None }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Held>> {
@@ -119,13 +119,14 @@ impl Flight {
         }
     }
 
-    /// Renews leases that may have ended meanwhile. A job that its own process still holds has not crashed.
-    pub(crate) async fn renew_before_leases_are_judged(&self) -> Result<(), StoreError> {
+    /// Renews leases that may have ended meanwhile, before the sweeper counts ended leases as crashes: a job that this process
+    /// still holds has not crashed.
+    pub(crate) async fn renew_before_sweeping(&self) -> Result<(), StoreError> {
         self.renew(self.lease / 2).await
     }
 
     async fn renew(&self, older_than: Duration) -> Result<(), StoreError> {
-        let (jobs, deliveries) = self.to_renew(older_than);
+        let (jobs, pulled) = self.to_renew(older_than);
         if jobs.is_empty() {
             return Ok(());
         }
@@ -141,20 +142,20 @@ impl Flight {
         let lost = lost.filter_map(|(job, token)| self.lose(job, *token)).collect();
         // The server of the queue may be slow, and the next renewal must not wait for it.
         tokio::spawn(async move {
-            for delivery in deliveries {
-                delivery.in_progress().await;
+            for pulled in pulled {
+                pulled.in_progress().await;
             }
         });
         self.pardon(lost).await
     }
 
-    fn to_renew(&self, older_than: Duration) -> (Vec<(JobId, Token)>, Vec<Arc<Delivery>>) {
+    fn to_renew(&self, older_than: Duration) -> (Vec<(JobId, Token)>, Vec<Arc<Pulled>>) {
         let now = Instant::now();
         let jobs = self.lock();
         let is_due = |held: &Held| now - held.renewed_at >= older_than && held.until.is_none_or(|until| now < until);
         let due = || jobs.iter().filter(|(_, held)| is_due(held));
         let ids = due().map(|(job, held)| (job.clone(), held.token)).collect();
-        (ids, due().filter_map(|(_, held)| held.delivery.clone()).collect())
+        (ids, due().filter_map(|(_, held)| held.pulled.clone()).collect())
     }
 
     /// Breaks off a run that has lost its job, unless it has ended meanwhile or the job came back to us.
@@ -216,7 +217,7 @@ impl Flight {
     /// Breaks off all runs, and writes that this was our doing: they run again at once elsewhere, and it costs them nothing.
     pub(crate) async fn interrupt_all(&self, why: &str) -> Result<(), StoreError> {
         let mut runs: Vec<_> = self.lock().drain().collect();
-        let deliveries: Vec<_> = runs.iter_mut().filter_map(|(_, held)| held.delivery.take()).collect();
+        let pulled: Vec<_> = runs.iter_mut().filter_map(|(_, held)| held.pulled.take()).collect();
         let settlement = |(job, held): (JobId, Held)| {
             held.lost.cancel();
             Settlement {
@@ -239,8 +240,8 @@ impl Flight {
         }
         self.store.settle(&settlements).await?;
         // A message that is not acknowledged would keep the sweeper's new one out.
-        for delivery in deliveries.into_iter().filter_map(Arc::into_inner) {
-            delivery.acknowledge().await;
+        for pulled in pulled.into_iter().filter_map(Arc::into_inner) {
+            pulled.acknowledge().await;
         }
         Ok(())
     }
@@ -249,23 +250,24 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Idle, Kit, TestEvent};
+    use crate::testing::Idle;
+    use hookfast_handler::testing::{TestEvent, TestStore};
 
     const LEASE: Duration = Duration::from_secs(60);
 
-    /// A flight of the process that claims as the kit does.
-    fn flight(kit: &Kit) -> Flight {
-        Flight::new(Arc::clone(&kit.store), Arc::new(Trouble::new(LEASE / 2)), "test".into(), LEASE)
+    /// The leases of the process that claims as the test store does.
+    fn leases(store: &TestStore) -> Leases {
+        Leases::new(Arc::clone(store.store()), Arc::new(Trouble::new(LEASE / 2)), "test".into(), LEASE)
     }
 
-    async fn claimed(kit: &Kit) -> Claimed {
-        let job = kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
-        kit.claim(&job).await.expect("it is new")
+    async fn claimed(store: &TestStore) -> Claimed {
+        let job = store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        store.claim(&job).await.expect("it is new")
     }
 
     /// Lets all leases end, and the sweeper notice.
-    async fn lose_leases(kit: &Kit, job: &JobId) {
-        kit.rows("UPDATE jobs SET due_at = 1").await;
+    async fn lose_leases(store: &TestStore, job: &JobId) {
+        store.rows("UPDATE jobs SET due_at = 1").await;
         let handlers = [job.handler.clone()];
         let sweep = hookfast_store::Sweep {
             handlers: &handlers,
@@ -273,99 +275,99 @@ mod tests {
             crash_limit: 3,
             judge_leases_within: Some(Duration::MAX),
         };
-        kit.store.sweep(&sweep).await.expect("the store answers");
+        store.store().sweep(&sweep).await.expect("the store answers");
     }
 
     #[tokio::test]
     async fn what_is_said_of_a_former_run_does_not_break_off_the_next_one() {
-        let kit = Kit::new(&Idle).await;
-        let flight = flight(&kit);
-        let first = claimed(&kit).await;
-        let first_lost = flight.take_off(&first, None);
-        lose_leases(&kit, &first.job).await;
-        let second = kit.claim(&first.job).await.expect("it is pending again");
-        let second_lost = flight.take_off(&second, None);
+        let store = TestStore::new::<Idle>().await;
+        let leases = leases(&store);
+        let first = claimed(&store).await;
+        let first_lost = leases.hold(&first, None);
+        lose_leases(&store, &first.job).await;
+        let second = store.claim(&first.job).await.expect("it is pending again");
+        let second_lost = leases.hold(&second, None);
         assert!(first_lost.is_cancelled() && !second_lost.is_cancelled(), "the first run has lost the job");
 
-        assert_eq!(flight.lose(&first.job, first.token), None);
-        assert!(flight.land(&first.job, first.token).is_none());
-        flight.renew_until(&first.job, first.token, Some(Instant::now()));
-        flight.renew(Duration::ZERO).await.expect("the store answers");
+        assert_eq!(leases.lose(&first.job, first.token), None);
+        assert!(leases.let_go(&first.job, first.token).is_none());
+        leases.renew_until(&first.job, first.token, Some(Instant::now()));
+        leases.renew(Duration::ZERO).await.expect("the store answers");
         assert!(!second_lost.is_cancelled());
-        assert_eq!(flight.to_renew(Duration::ZERO).0, [(second.job.clone(), second.token)], "it is still on board");
-        assert_eq!(kit.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
+        assert_eq!(leases.to_renew(Duration::ZERO).0, [(second.job.clone(), second.token)], "it is still on board");
+        assert_eq!(store.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
 
-        let lost = flight.lose(&second.job, second.token).expect("it is the run's");
+        let lost = leases.lose(&second.job, second.token).expect("it is the run's");
         assert_eq!((lost.job, lost.attempt, &*lost.worker), (second.job.clone(), 2, "test"));
         assert!(second_lost.is_cancelled());
     }
 
     #[tokio::test]
     async fn a_run_that_lost_its_lease_is_broken_off_and_pardoned() {
-        let kit = Kit::new(&Idle).await;
-        let flight = flight(&kit);
-        let (lost, kept) = (claimed(&kit).await, claimed(&kit).await);
-        let (is_lost, is_kept_lost) = (flight.take_off(&lost, None), flight.take_off(&kept, None));
-        lose_leases(&kit, &lost.job).await;
+        let store = TestStore::new::<Idle>().await;
+        let leases = leases(&store);
+        let (lost, kept) = (claimed(&store).await, claimed(&store).await);
+        let (is_lost, is_kept_lost) = (leases.hold(&lost, None), leases.hold(&kept, None));
+        lose_leases(&store, &lost.job).await;
         // The sweeper has seen both; the second one is claimed for this process again.
-        let kept = kit.claim(&kept.job).await.expect("it is pending again");
-        let kept_token = flight.take_off(&kept, None);
-        flight.renew(Duration::ZERO).await.expect("the store answers");
+        let kept = store.claim(&kept.job).await.expect("it is pending again");
+        let kept_token = leases.hold(&kept, None);
+        leases.renew(Duration::ZERO).await.expect("the store answers");
         assert!(is_lost.is_cancelled() && is_kept_lost.is_cancelled() && !kept_token.is_cancelled());
         let history = "SELECT failure FROM attempts ORDER BY event_id";
-        assert_eq!(kit.rows(history).await, [["interrupted"], ["crash"]], "this process lives");
+        assert_eq!(store.rows(history).await, [["interrupted"], ["crash"]], "this process lives");
         let counts = "SELECT state, attempts, crashes FROM jobs ORDER BY event_id";
-        assert_eq!(kit.rows(counts).await, [["pending", "0", "0"], ["processing", "2", "1"]]);
+        assert_eq!(store.rows(counts).await, [["pending", "0", "0"], ["processing", "2", "1"]]);
     }
 
     #[tokio::test]
     async fn a_lease_is_renewed_until_the_run_must_be_over() {
-        let kit = Kit::new(&Idle).await;
-        let flight = flight(&kit);
-        let run = claimed(&kit).await;
-        flight.take_off(&run, None);
-        let is_renewed = || !flight.to_renew(Duration::ZERO).0.is_empty();
+        let store = TestStore::new::<Idle>().await;
+        let leases = leases(&store);
+        let run = claimed(&store).await;
+        leases.hold(&run, None);
+        let is_renewed = || !leases.to_renew(Duration::ZERO).0.is_empty();
         assert!(is_renewed());
-        flight.renew_until(&run.job, run.token, Some(Instant::now() + LEASE));
+        leases.renew_until(&run.job, run.token, Some(Instant::now() + LEASE));
         assert!(is_renewed(), "it has time");
-        flight.renew_until(&run.job, run.token, Some(Instant::now()));
+        leases.renew_until(&run.job, run.token, Some(Instant::now()));
         assert!(!is_renewed(), "a handler that does not yield is not kept alive");
-        flight.renew_until(&run.job, run.token, None);
+        leases.renew_until(&run.job, run.token, None);
         assert!(is_renewed(), "it has ended, and is yet to be settled");
-        flight.renew(Duration::ZERO).await.expect("the store answers");
-        assert_eq!(flight.to_renew(LEASE / RENEWED_AFTER).0, [], "it was renewed a moment ago");
-        flight.land(&run.job, run.token);
+        leases.renew(Duration::ZERO).await.expect("the store answers");
+        assert_eq!(leases.to_renew(LEASE / RENEWED_AFTER).0, [], "it was renewed a moment ago");
+        leases.let_go(&run.job, run.token);
         assert!(!is_renewed());
     }
 
     #[tokio::test]
     async fn interrupting_all_costs_the_jobs_nothing() {
-        let kit = Kit::new(&Idle).await;
-        let flight = flight(&kit);
-        let runs = [claimed(&kit).await, claimed(&kit).await];
-        let lost = runs.each_ref().map(|run| flight.take_off(run, None));
-        flight.interrupt_all("the test is over").await.expect("the store answers");
+        let store = TestStore::new::<Idle>().await;
+        let leases = leases(&store);
+        let runs = [claimed(&store).await, claimed(&store).await];
+        let lost = runs.each_ref().map(|run| leases.hold(run, None));
+        leases.interrupt_all("the test is over").await.expect("the store answers");
         assert!(lost.iter().all(CancellationToken::is_cancelled));
-        assert!(flight.to_renew(Duration::ZERO).0.is_empty(), "they are not ours any more");
+        assert!(leases.to_renew(Duration::ZERO).0.is_empty(), "they are not ours any more");
         let due = "SELECT state, attempts, crashes, interruptions, due_at <= unixepoch() * 1000000 + 1000000, token
                    FROM jobs";
-        assert_eq!(kit.rows(due).await, [["failed", "0", "0", "0", "1", "NULL"]; 2]);
+        assert_eq!(store.rows(due).await, [["failed", "0", "0", "0", "1", "NULL"]; 2]);
         let history = "SELECT number, failure, message, worker FROM attempts";
-        assert_eq!(kit.rows(history).await, [["1", "interrupted", "the test is over", "test"]; 2]);
-        flight.interrupt_all("nothing is left").await.expect("that is no error");
-        assert_eq!(kit.rows(history).await.len(), 2);
+        assert_eq!(store.rows(history).await, [["1", "interrupted", "the test is over", "test"]; 2]);
+        leases.interrupt_all("nothing is left").await.expect("that is no error");
+        assert_eq!(store.rows(history).await.len(), 2);
     }
 
     #[tokio::test]
     async fn an_interruption_writes_nothing_about_a_job_that_another_has() {
-        let kit = Kit::new(&Idle).await;
-        let flight = flight(&kit);
-        let run = claimed(&kit).await;
-        flight.take_off(&run, None);
-        lose_leases(&kit, &run.job).await;
-        kit.claim(&run.job).await.expect("another process takes it");
-        flight.interrupt_all("the test is over").await.expect("the store answers");
-        assert_eq!(kit.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
-        assert_eq!(kit.rows("SELECT failure FROM attempts").await, [["crash"]]);
+        let store = TestStore::new::<Idle>().await;
+        let leases = leases(&store);
+        let run = claimed(&store).await;
+        leases.hold(&run, None);
+        lose_leases(&store, &run.job).await;
+        store.claim(&run.job).await.expect("another process takes it");
+        leases.interrupt_all("the test is over").await.expect("the store answers");
+        assert_eq!(store.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
+        assert_eq!(store.rows("SELECT failure FROM attempts").await, [["crash"]]);
     }
 }

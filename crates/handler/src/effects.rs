@@ -5,17 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hookfast_store::{
-    BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, EffectWrite, JobId, Store, StoreError, Token,
-    Value, Written, sqlx,
+    BegunEffect, EffectError, EffectKey, EffectKind, EffectWrite, JobId, Store, StoreError, Token, Value, Written,
 };
 use hookfast_webhook::{Failure, FailureKind, HandlerName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use time::OffsetDateTime;
-use uuid::Uuid;
 
-use crate::faults::{self, Point, Protection};
-use crate::writes::Writer;
+use crate::Transaction;
+use crate::run::Hooks;
 
 /// How long a transaction may stay open. On SQLite nobody else can write meanwhile.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,21 +28,18 @@ pub struct Effects {
     token: Token,
     /// What went wrong with the store, which is not the handler's fault whatever the handler makes of it.
     pipeline_fault: Mutex<Option<String>>,
-    done: AtomicUsize,
     /// Transactions that are open, or waited for.
     open: AtomicUsize,
     /// How long this run has waited for the store, in microseconds.
     waited: AtomicU64,
-    /// Who writes those that share their commits. Without, each has its own.
-    writer: Option<Writer>,
-    /// For the test kit: break off after so many effects.
-    break_after: Option<usize>,
+    /// What the worker adds.
+    hooks: Arc<dyn Hooks>,
 }
 
 /// Sent along with a call to the outside, so that the other side knows a repetition when it sees one. The same over
 /// attempts and ordinary replays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct IdempotencyKey(pub Uuid);
+pub struct IdempotencyKey(pub uuid::Uuid);
 
 impl std::fmt::Display for IdempotencyKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,21 +48,14 @@ impl std::fmt::Display for IdempotencyKey {
 }
 
 impl Effects {
-    pub(crate) fn handler(&self) -> &HandlerName {
-        &self.job.handler
+    pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
+        let (pipeline_fault, open, waited) = Default::default();
+        Self { store, job, token, pipeline_fault, open, waited, hooks }
     }
 
-    pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token) -> Self {
-        let (pipeline_fault, done, open, waited) = Default::default();
-        Self { store, job, token, pipeline_fault, done, open, waited, writer: None, break_after: None }
-    }
-
-    pub(crate) fn sharing_commits(self, writer: Writer) -> Self {
-        Self { writer: Some(writer), ..self }
-    }
-
-    pub(crate) fn breaking_after(self, effects: Option<usize>) -> Self {
-        Self { break_after: effects, ..self }
+    /// The name by which the handler is configured.
+    pub fn handler(&self) -> &str {
+        self.job.handler.as_str()
     }
 
     /// Does `work` once: what it writes through the transaction and the marker that it was done are committed together,
@@ -84,7 +71,7 @@ impl Effects {
         let _open = Open::count(&self.open);
         let effect = self.key(key, EffectKind::Own);
         let BegunEffect { is_done, result, mut transaction, .. } = self.begin(&effect).await?;
-        if is_done && !faults::is_off(Protection::Marker) {
+        if is_done && self.hooks.trusts_markers() {
             return remembered(key, result.as_deref());
         }
         let mut open = Transaction { inner: &mut transaction, effects: self };
@@ -99,11 +86,11 @@ impl Effects {
         };
         let value = value?;
         let result = to_remember(&value)?;
-        faults::pass(Point::BeforeEffect);
+        self.hooks.before_commit();
         let commit = transaction.commit(&effect, result.as_deref());
         self.waiting(commit).await.map_err(|error| self.fault(error))?;
-        faults::pass(Point::AfterEffect);
-        self.count()?;
+        self.hooks.after_commit();
+        self.hooks.after_effect()?;
         Ok(value)
     }
 
@@ -115,7 +102,7 @@ impl Effects {
     /// database, or more than one statement, belongs into [`Effects::once`].
     pub async fn write(&self, key: &str, statement: &'static str, values: Vec<Value>) -> Result<(), Failure> {
         match self.write_with_others(key, statement, &values).await {
-            Some(Ok(Written::Now)) => self.count(),
+            Some(Ok(Written::Now)) => self.hooks.after_effect(),
             Some(Ok(Written::Before)) => Ok(()),
             Some(Ok(Written::LostLease)) => Err(self.fault(EffectError::LostLease)),
             Some(Err(error)) => Err(self.fault(error.into())),
@@ -130,9 +117,10 @@ impl Effects {
         statement: &'static str,
         values: &[Value],
     ) -> Option<Result<Written, StoreError>> {
-        let writer = self.writer.as_ref().filter(|_| !faults::is_off(Protection::Marker))?;
+        let shared = self.hooks.shared_commits()?;
         let (job, token, key, values) = (self.job.clone(), self.token, key.to_owned(), values.to_vec());
-        match self.waiting(writer.write(EffectWrite { job, token, key, statement, values })).await {
+        let write = EffectWrite { job, token, key, statement, values };
+        match self.waiting(shared.write(write)).await {
             Err(StoreError::Rejected(_)) => None,
             written => Some(written),
         }
@@ -161,18 +149,13 @@ impl Effects {
         let _open = Open::count(&self.open);
         let finish = self.store.finish_effect(&effect, result.as_deref());
         self.waiting(finish).await.map_err(|error| self.fault(error))?;
-        self.count()?;
+        self.hooks.after_effect()?;
         Ok(value)
     }
 
     /// What the store did to this run.
     pub(crate) fn pipeline_fault(&self) -> Option<String> {
         self.pipeline_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// How many effects this run has done.
-    pub(crate) fn done(&self) -> usize {
-        self.done.load(Relaxed)
     }
 
     /// What to make of a run that was not done by its deadline. If it waited for the store most of the time, as behind another
@@ -184,6 +167,10 @@ impl Effects {
                 .note_fault(&format!("it waited for the store for {waited:.1?} of its deadline of {allowed:?}"));
         }
         Failure::retry(FailureKind::Timeout, format!("it took longer than its deadline of {allowed:?}"))
+    }
+
+    pub(crate) fn handler_name(&self) -> &HandlerName {
+        &self.job.handler
     }
 
     /// Whether others may be waiting for a transaction of this run to end.
@@ -214,21 +201,13 @@ impl Effects {
     }
 
     /// Asks the store itself. What it does in time is not to blame on it.
-    async fn is_store_well(&self) -> bool {
+    pub(crate) async fn is_store_well(&self) -> bool {
         matches!(tokio::time::timeout(STORE_ANSWERS_WITHIN, self.store.check()).await, Ok(Ok(())))
     }
 
-    fn note_fault(&self, problem: &str) -> Failure {
+    pub(crate) fn note_fault(&self, problem: &str) -> Failure {
         *self.pipeline_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem.to_owned());
         Failure::retry(FailureKind::Pipeline, problem)
-    }
-
-    fn count(&self) -> Result<(), Failure> {
-        let done = self.done.fetch_add(1, Relaxed) + 1;
-        if self.break_after == Some(done) {
-            return Err(Failure::retry(FailureKind::Crash, "the test kit broke off here"));
-        }
-        Ok(())
     }
 }
 
@@ -261,67 +240,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The transaction of an effect, for the handler's own writes into the gateway's database.
-pub struct Transaction<'a> {
-    inner: &'a mut EffectTransaction,
-    effects: &'a Effects,
-}
-
-impl Transaction<'_> {
-    /// Runs a statement that both databases understand, with `$1` and so on for the [`values!`](crate::values), and says
-    /// how many rows it changed.
-    pub async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, Failure> {
-        let done = self.inner.execute(statement, values).await;
-        self.judged(done).await
-    }
-
-    /// The first value that a query gives, if any.
-    pub async fn fetch(&mut self, statement: &'static str, values: Vec<Value>) -> Result<Option<Value>, Failure> {
-        let found = self.inner.fetch(statement, values).await;
-        self.judged(found).await
-    }
-
-    /// Whether nothing newer was handled about `object`. Events may come late: with this an older `updated` never
-    /// overwrites a newer `deleted`.
-    pub async fn is_newest(&mut self, object: &str, occurred_at: OffsetDateTime) -> Result<bool, Failure> {
-        let newest = self.inner.is_newest(&self.effects.job.handler, object, occurred_at).await;
-        self.judged(newest).await
-    }
-
-    /// The driver's own connection, if the gateway runs on Postgres.
-    pub fn postgres(&mut self) -> Option<&mut sqlx::PgConnection> {
-        self.inner.postgres()
-    }
-
-    /// The driver's own connection, if the gateway runs on SQLite.
-    pub fn sqlite(&mut self) -> Option<&mut sqlx::SqliteConnection> {
-        self.inner.sqlite()
-    }
-
-    /// A statement that the database disliked is the handler's failure. So is one that it could not carry out although it
-    /// answers everything else.
-    async fn judged<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, Failure> {
-        let Err(error) = result else { return result.map_err(Failure::from) };
-        if hookfast_store::is_too_slow(&error) {
-            let problem = format!("a statement took longer than the store allows: {error}");
-            return Err(Failure::retry(FailureKind::Timeout, problem));
-        }
-        if hookfast_store::is_outage(&error) {
-            let is_statements = hookfast_store::is_about_statement(&error) && self.effects.is_store_well().await;
-            if !is_statements {
-                return Err(self.effects.note_fault(&error.to_string()));
-            }
-        }
-        Err(Failure::from(error))
-    }
-}
-
-/// The values of a statement: `values![order.id, order.total]`.
-#[macro_export]
-macro_rules! values {
-    ($($value:expr),* $(,)?) => { vec![$($crate::Value::from($value)),*] };
-}
-
 fn to_remember<T: Serialize>(value: &T) -> Result<Option<String>, Failure> {
     let json = serde_json::to_string(value)?;
     Ok((json != "null").then_some(json))
@@ -340,21 +258,22 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::{Idle, Kit, TestEvent};
+    use crate::NoHooks;
+    use crate::testing::{Idle, TestEvent, TestStore};
 
     const DEADLINE: Duration = Duration::from_millis(200);
 
-    async fn run(kit: &Kit) -> Effects {
-        let job = kit.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
-        let claimed = kit.claim(&job).await.expect("it is new");
-        Effects::new(Arc::clone(&kit.store), claimed.job, claimed.token)
+    async fn run(store: &TestStore) -> Effects {
+        let job = store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        let claimed = store.claim(&job).await.expect("it is new");
+        Effects::new(Arc::clone(store.store()), claimed.job, claimed.token, Arc::new(NoHooks))
     }
 
     /// On SQLite one writes at a time.
     #[tokio::test]
     async fn a_run_that_waited_for_another_did_not_take_too_long_itself() {
-        let kit = Kit::new(&Idle).await;
-        let (guilty, innocent) = (run(&kit).await, run(&kit).await);
+        let store = TestStore::new::<Idle>().await;
+        let (guilty, innocent) = (run(&store).await, run(&store).await);
         let mut holding = pin!(guilty.once("hold", async |_| {
             tokio::time::sleep(DEADLINE * 20).await;
             Ok(())

@@ -1,9 +1,9 @@
-//! Whose turn it is: the urgent come first, and nobody waits for ever.
+//! How urgent and less urgent hints share what is pulled: urgent ones come first, and the others are never starved.
 
 use hookfast_webhook::Priority;
 
-/// Of ten turns, six are for high, three for normal and one for low.
-const TURNS: [usize; 10] = [HIGH, NORMAL, HIGH, HIGH, NORMAL, HIGH, LOW, HIGH, NORMAL, HIGH];
+/// Of ten hints, six are of high priority, three of normal and one of low, as long as each priority has any.
+const ORDER: [usize; 10] = [HIGH, NORMAL, HIGH, HIGH, NORMAL, HIGH, LOW, HIGH, NORMAL, HIGH];
 
 const HIGH: usize = lane(Priority::High);
 const NORMAL: usize = lane(Priority::Normal);
@@ -21,16 +21,16 @@ pub(crate) const fn lane(priority: Priority) -> usize {
     }
 }
 
-/// Goes round the turns.
+/// Goes round [`ORDER`].
 #[derive(Debug, Default)]
-pub(crate) struct Turns(usize);
+pub(crate) struct Shares(usize);
 
-impl Turns {
-    /// The lane whose turn it is. A lane that has nothing leaves its turn to the most urgent one that has.
+impl Shares {
+    /// The lane that the next hint comes from. An empty lane leaves its share to the most urgent lane that is not empty.
     pub(crate) fn next(&mut self, has_something: impl Fn(usize) -> bool) -> Option<usize> {
-        let turn = TURNS[self.0];
-        self.0 = (self.0 + 1) % TURNS.len();
-        std::iter::once(turn).chain(0..LANES).find(|lane| has_something(*lane))
+        let lane = ORDER[self.0];
+        self.0 = (self.0 + 1) % ORDER.len();
+        std::iter::once(lane).chain(0..LANES).find(|lane| has_something(*lane))
     }
 }
 
@@ -38,21 +38,21 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn shares(turns: usize, has_something: [bool; LANES]) -> [usize; LANES] {
-        let (mut turn, mut shares) = (Turns::default(), [0; LANES]);
-        for lane in std::iter::from_fn(|| turn.next(|lane| has_something[lane])).take(turns) {
+    fn shares(hints: usize, has_something: [bool; LANES]) -> [usize; LANES] {
+        let (mut next, mut shares) = (Shares::default(), [0; LANES]);
+        for lane in std::iter::from_fn(|| next.next(|lane| has_something[lane])).take(hints) {
             shares[lane] += 1;
         }
         shares
     }
 
     #[test]
-    fn of_ten_turns_six_are_for_high_three_for_normal_and_one_for_low() {
+    fn of_ten_hints_six_are_high_three_normal_and_one_low() {
         assert_eq!(shares(100, [true, true, true]), [60, 30, 10]);
     }
 
     #[test]
-    fn turns_that_nobody_uses_go_to_the_others() {
+    fn shares_of_empty_lanes_go_to_the_others() {
         assert_eq!(shares(100, [false, true, true]), [0, 90, 10]);
         assert_eq!(shares(100, [true, false, true]), [90, 0, 10]);
         assert_eq!(shares(100, [false, false, true]), [0, 0, 100]);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_turn_is_for_the_most_urgent() {
+    fn the_first_hint_is_the_most_urgent() {
         assert_eq!(shares(1, [true, true, true]), [1, 0, 0]);
         assert_eq!(shares(1, [false, true, true]), [0, 1, 0]);
     }

@@ -1,0 +1,155 @@
+//! An event as a handler gets it, and how it is read from a claimed job.
+
+use bytes::Bytes;
+use hookfast_store::{Claimed, StoredHeaders};
+use hookfast_webhook::{EventId, Failure};
+use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
+
+use crate::{Effects, Handled, Handler};
+
+/// An event as a handler gets it.
+#[derive(Debug, Clone)]
+pub struct Event<P> {
+    /// Its id.
+    pub id: EventId,
+    /// The source it came to.
+    pub source: String,
+    /// What happened, in the provider's words.
+    pub event_type: String,
+    /// Whose event it is.
+    pub account: Option<String>,
+    /// The thing that it is about, where the provider says so.
+    pub object_id: Option<String>,
+    /// When it happened by the provider's word, or else when it arrived.
+    pub occurred_at: OffsetDateTime,
+    /// When it arrived.
+    pub received_at: OffsetDateTime,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// The headers it came with.
+    pub headers: StoredHeaders,
+    /// Its bytes as they came.
+    pub body: Bytes,
+    /// What the handler takes from them.
+    pub payload: P,
+}
+
+/// A payload that is taken as it is, whatever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anything;
+
+impl<'de> serde::Deserialize<'de> for Anything {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// A payload of this size or more takes long to read, in bytes.
+pub const LARGE_BODY: usize = 256 * 1024;
+
+/// Large payloads are read one at a time in the whole process: together they would take all cores from the jobs of others.
+static READING_LARGE: Semaphore = Semaphore::const_new(1);
+
+/// Runs a handler for a claimed job.
+pub(crate) async fn handle<H: Handler>(handler: &H, claimed: Claimed, effects: &Effects) -> Handled {
+    let event = if claimed.event.size_bytes < LARGE_BODY { read(claimed)? } else { read_large(claimed).await? };
+    handler.handle(&event, effects).await
+}
+
+async fn read_large<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
+    let _alone = READING_LARGE.acquire().await.expect("the semaphore is never closed");
+    out_of_the_way(|| read(claimed))
+}
+
+/// Lets the jobs that this thread would run go on with another one. A runtime with one thread has no other.
+fn out_of_the_way<T>(read: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(read),
+        _ => read(),
+    }
+}
+
+fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
+    let Claimed { job, attempt, event, .. } = claimed;
+    // Not every provider sends JSON; a handler that takes anything need not mind.
+    let body = event.body.unwrap_or_default();
+    let payload = match serde_json::from_slice(&body) {
+        Ok(payload) => payload,
+        Err(error) => serde_json::from_str("null").map_err(|_| Failure::bad_payload(error))?,
+    };
+    Ok(Event {
+        id: job.event,
+        source: event.source,
+        event_type: event.event_type,
+        account: event.account,
+        object_id: event.object_id,
+        occurred_at: event.occurred_at.unwrap_or(event.received_at),
+        received_at: event.received_at,
+        attempt,
+        headers: event.headers,
+        body,
+        payload,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::{Idle, TestEvent, TestStore};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_go_on_while_a_large_payload_is_read() {
+        let (other, heard) = mpsc::channel();
+        let reading = tokio::spawn(async move {
+            tokio::spawn(async move { other.send(()) });
+            out_of_the_way(|| heard.recv_timeout(Duration::from_secs(30)))
+        });
+        reading.await.expect("no panic").expect("the other one ran meanwhile");
+    }
+
+    /// A payload that takes a while to be read, and counts how many are read at the same time.
+    struct Slow;
+
+    static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+    static MOST_AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+
+    impl<'de> serde::Deserialize<'de> for Slow {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            MOST_AT_ONCE.fetch_max(AT_ONCE.fetch_add(1, SeqCst) + 1, SeqCst);
+            thread::sleep(Duration::from_millis(5));
+            AT_ONCE.fetch_sub(1, SeqCst);
+            Anything::deserialize(deserializer).map(|_| Self)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn large_payloads_are_read_one_at_a_time() {
+        let store = TestStore::new::<Idle>().await;
+        let mut reading = Vec::new();
+        for number in 0..8 {
+            let body = format!("\"{number}{}\"", "x".repeat(LARGE_BODY));
+            let job = store.record::<Idle>(&TestEvent::new("stripe", "t", body.clone())).await;
+            let mut claimed = store.claim(&job).await.expect("it is new");
+            claimed.event.body = Some(body.into());
+            reading.push(tokio::spawn(read_large::<Slow>(claimed)));
+        }
+        for read in reading {
+            assert!(read.await.expect("no panic").is_ok());
+        }
+        assert_eq!(MOST_AT_ONCE.load(SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_runtime_with_one_thread_reads_it_in_place() {
+        assert_eq!(out_of_the_way(|| 1), 1);
+    }
+}

@@ -1,0 +1,66 @@
+//! Makes genuine events of test events, by way of a provider that reads whatever the test says.
+
+use hookfast_webhook::signature::prove_token;
+use hookfast_webhook::{
+    Arrival, EventId, NoSample, Proved, Provider, Reading, Refusal, Request, RequestId, SampleOrder, Secret, Secrets,
+    SourceName, Unreadable, verify,
+};
+use time::OffsetDateTime;
+
+use super::TestEvent;
+
+/// A provider whose events are whatever the test says.
+struct TestProvider(Reading);
+
+impl Provider for TestProvider {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn proof_headers(&self) -> &[http::HeaderName] {
+        &[]
+    }
+
+    fn prove(&self, _: &Request, secrets: &Secrets, _: OffsetDateTime) -> Result<Proved, Refusal> {
+        prove_token(secrets, b"test").map(Proved::from)
+    }
+
+    fn read(&self, _: &Request) -> Result<Vec<Reading>, Unreadable> {
+        Ok(vec![self.0.clone()])
+    }
+
+    fn sample_kinds(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn sample(&self, _: &SampleOrder<'_>) -> Result<Request, NoSample> {
+        unreachable!("nobody asks the test kit for samples")
+    }
+}
+
+pub(super) fn genuine(event: &TestEvent) -> hookfast_webhook::Event {
+    let TestEvent { source, event_type, body, account, object_id, occurred_at } = event.clone();
+    let reading = Reading {
+        account,
+        object_id,
+        occurred_at,
+        ..Reading::new(EventId::new().to_string(), event_type, body.clone().into())
+    };
+    let now = OffsetDateTime::now_utc();
+    let request = Request {
+        method: http::Method::POST,
+        url: format!("http://localhost/webhooks/{source}"),
+        headers: http::HeaderMap::new(),
+        body: body.into(),
+    };
+    let arrival = Arrival {
+        request_id: RequestId::new(),
+        source: SourceName::new(source).unwrap_or_else(|error| panic!("the source of a test event: {error}")),
+        remote_address: std::net::Ipv4Addr::LOCALHOST.into(),
+        received_at: now,
+    };
+    let provider = TestProvider(reading);
+    let secrets = Secrets::new(vec![Secret::new("test").expect("not blank")]);
+    let verified = verify(&provider, request, &secrets, now).expect("the token is right");
+    verified.genuine().expect("no handshake").read(&provider, arrival).0.remove(0)
+}
