@@ -1,7 +1,7 @@
 //! Exactly once: the marker of an effect and the effect itself in one transaction, and only while the job is ours.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hookfast_store::{
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::Transaction;
 use crate::run::Hooks;
 
-/// How long a transaction may stay open. On SQLite nobody else can write meanwhile.
+/// The longest time that a transaction may stay open. On SQLite nothing else can be written meanwhile.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A store that takes longer to answer a simple question is in trouble.
@@ -30,8 +30,8 @@ pub struct Effects {
     pipeline_fault: Mutex<Option<String>>,
     /// Transactions that are open, or waited for.
     open: AtomicUsize,
-    /// How long this run has waited for the store, in microseconds.
-    waited: AtomicU64,
+    /// How long this run has waited for the store.
+    waited: Mutex<Waited>,
     /// What the worker adds.
     hooks: Arc<dyn Hooks>,
 }
@@ -161,7 +161,7 @@ impl Effects {
     /// What to make of a run that was not done by its deadline. If it waited for the store most of the time, as behind another
     /// job that kept its transaction open, the time was not its own.
     pub(crate) fn past_deadline(&self, allowed: Duration) -> Failure {
-        let waited = Duration::from_micros(self.waited.load(Relaxed));
+        let waited = self.waited().total(Instant::now());
         if waited > allowed / 2 {
             return self
                 .note_fault(&format!("it waited for the store for {waited:.1?} of its deadline of {allowed:?}"));
@@ -188,8 +188,13 @@ impl Effects {
 
     /// Waits for the store, and counts the time, also if the wait is cut short.
     async fn waiting<T>(&self, verb: impl Future<Output = T>) -> T {
-        let _counted = Waiting { since: Instant::now(), total: &self.waited };
+        self.waited().begin(Instant::now());
+        let _counted = Waiting(self);
         verb.await
+    }
+
+    fn waited(&self) -> MutexGuard<'_, Waited> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fault(&self, error: EffectError) -> Failure {
@@ -227,16 +232,40 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Counts the time of a wait.
-struct Waiting<'a> {
-    since: Instant,
-    total: &'a AtomicU64,
+/// The time in which at least one effect of a run waits for the store.
+#[derive(Default)]
+struct Waited {
+    before: Duration,
+    /// How many wait now, and since when at least one does.
+    now: usize,
+    since: Option<Instant>,
 }
+
+impl Waited {
+    fn begin(&mut self, at: Instant) {
+        self.now += 1;
+        self.since.get_or_insert(at);
+    }
+
+    fn end(&mut self, at: Instant) {
+        self.now -= 1;
+        if self.now == 0 {
+            self.before = self.total(at);
+            self.since = None;
+        }
+    }
+
+    fn total(&self, at: Instant) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| at - since)
+    }
+}
+
+/// A wait, which ends when this is dropped.
+struct Waiting<'a>(&'a Effects);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let waited = self.since.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
-        self.total.fetch_add(waited, Relaxed);
+        self.0.waited().end(Instant::now());
     }
 }
 
@@ -283,5 +312,22 @@ mod tests {
         assert_eq!(guilty.past_deadline(DEADLINE).kind, FailureKind::Timeout);
         assert_eq!(innocent.past_deadline(DEADLINE).kind, FailureKind::Pipeline);
         assert!(innocent.pipeline_fault().is_some_and(|fault| fault.contains("waited for the store")));
+    }
+
+    #[test]
+    fn effects_that_wait_at_the_same_time_count_once() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut waited = Waited::default();
+        for _ in 0..10 {
+            waited.begin(start);
+        }
+        assert_eq!(waited.total(start + second), second);
+        for _ in 0..10 {
+            waited.end(start + 2 * second);
+        }
+        assert_eq!(waited.total(start + 9 * second), 2 * second);
+        waited.begin(start + 9 * second);
+        waited.end(start + 10 * second);
+        assert_eq!(waited.total(start + 20 * second), 3 * second);
     }
 }

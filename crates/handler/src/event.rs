@@ -9,7 +9,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 
-use crate::{Effects, Handled, Handler};
+use crate::{Effects, Handled, Handler, form};
 
 /// An event as a handler gets it.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct Event<P> {
     pub id: EventId,
     /// The source it came to.
     pub source: String,
+    /// What tells it from the other events of its source: the provider's id of it, where the provider gives one.
+    pub dedupe_key: String,
     /// What happened, in the provider's words.
     pub event_type: String,
     /// Whose event it is.
@@ -30,6 +32,8 @@ pub struct Event<P> {
     pub received_at: OffsetDateTime,
     /// Which attempt this is, from 1.
     pub attempt: u32,
+    /// The URL it came to.
+    pub url: String,
     /// The headers it came with.
     pub headers: StoredHeaders,
     /// Its bytes as they came.
@@ -75,25 +79,42 @@ fn out_of_the_way<T>(read: impl FnOnce() -> T) -> T {
 
 fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
     let Claimed { job, attempt, event, .. } = claimed;
-    // Not every provider sends JSON; a handler that takes anything need not mind.
     let body = event.body.unwrap_or_default();
-    let payload = match serde_json::from_slice(&body) {
-        Ok(payload) => payload,
-        Err(error) => serde_json::from_str("null").map_err(|_| Failure::bad_payload(error))?,
-    };
+    let payload = payload(&body, is_form(&event.headers)).map_err(Failure::bad_payload)?;
     Ok(Event {
         id: job.event,
         source: event.source,
+        dedupe_key: event.dedupe_key,
         event_type: event.event_type,
         account: event.account,
         object_id: event.object_id,
         occurred_at: event.occurred_at.unwrap_or(event.received_at),
         received_at: event.received_at,
         attempt,
+        url: event.url,
         headers: event.headers,
         body,
         payload,
     })
+}
+
+/// Reads a payload: the fields of a form, or else JSON.
+pub(crate) fn payload<P: DeserializeOwned>(body: &[u8], is_form: bool) -> Result<P, String> {
+    let read = match is_form {
+        true => form::read(body).map_err(|error| error.to_string()),
+        false => serde_json::from_slice(body).map_err(|error| error.to_string()),
+    };
+    // A handler that takes anything takes what is neither, too.
+    read.or_else(|problem| serde_json::from_str("null").map_err(|_| problem))
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Whether the content type is that of a form. Parameters may follow, such as the character set.
+fn is_form(headers: &StoredHeaders) -> bool {
+    let value = headers.iter().find(|(name, _)| *name == "content-type").map(|(_, value)| value);
+    let essence = value.and_then(|value| value.split(|byte| *byte == b';').next());
+    essence.is_some_and(|essence| essence.trim_ascii().eq_ignore_ascii_case(FORM.as_bytes()))
 }
 
 #[cfg(test)]

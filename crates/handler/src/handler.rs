@@ -9,8 +9,8 @@ use hookfast_store::Claimed;
 use hookfast_webhook::{Failure, HandlerName, Interest};
 use serde::de::DeserializeOwned;
 
-use crate::Effects;
 use crate::event::{self, Event};
+use crate::{Effects, form};
 
 /// What a handler comes to. `?` on any error means *try again later*; giving up is said with [`Failure::give_up`].
 pub type Handled = Result<(), Failure>;
@@ -30,7 +30,8 @@ pub trait Handler: Send + Sync + 'static {
     /// The tables it writes to, as `CREATE TABLE IF NOT EXISTS` statements; they are run when its workers start.
     const TABLES: &'static str = "";
 
-    /// What it takes from an event's body. An event that does not fit is a dead letter at once, of kind `bad_payload`.
+    /// What it takes from an event's body: JSON, or the fields of a form. An event that does not fit is a dead letter at once, of
+    /// kind `bad_payload`.
     type Payload: DeserializeOwned + Send + Sync;
 
     /// Acts on one event.
@@ -132,7 +133,9 @@ impl<H: Handler> AnyHandler for Typed<H> {
     }
 
     fn ordering_key(&self, body: &[u8]) -> Option<String> {
+        // The content type is not known here.
         let payload = serde_json::from_slice(body)
+            .or_else(|error| form::read(body).map_err(|_| error))
             .inspect_err(|error| tracing::debug!(handler = %self.name, %error, "no ordering key: not its payload"));
         self.handler.ordering_key(&payload.ok()?)
     }

@@ -10,6 +10,7 @@
 
 mod effects;
 mod event;
+mod form;
 mod handler;
 mod run;
 #[cfg(any(test, feature = "testing"))]

@@ -146,7 +146,7 @@ impl Kit {
         assert_eq!(disturbed.rows(query).await, expected, "broken off after every effect and run again");
     }
 
-    /// One run, broken off after so many effects. A job that is done is replayed.
+    /// One run, broken off after this number of effects. A job that is done is replayed.
     async fn attempt<H: Handler>(&self, handler: &H, job: &JobId, break_after: Option<usize>) -> Ended {
         let claimed = match self.store.claim(job).await {
             Some(claimed) => claimed,

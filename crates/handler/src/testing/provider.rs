@@ -34,7 +34,7 @@ impl Provider for TestProvider {
     }
 
     fn sample(&self, _: &SampleOrder<'_>) -> Result<Request, NoSample> {
-        unreachable!("nobody asks the test kit for samples")
+        unreachable!("the test kit sends no samples")
     }
 }
 
