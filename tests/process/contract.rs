@@ -61,7 +61,10 @@ fn an_event_is_handled_once_or_is_dead_and_can_be_replayed(on: On) {
     assert_eq!((processed("failed"), processed("dead_letter"), processed("interrupted")), (2.0, 1.0, 0.0));
     let by_reason = |series| gateway.metric(&format!("{series}{{handler=\"actor\",reason=\"internal\"}}"));
     assert_eq!((by_reason("hookfast_retries_total"), by_reason("hookfast_dead_letters_total")), (2.0, 1.0));
-    assert_eq!(gateway.metric("hookfast_attempt_duration_seconds_count{handler=\"actor\"}"), 7.0);
+    let timed = |result| {
+        gateway.metric(&format!("hookfast_attempt_duration_seconds_count{{handler=\"actor\",result=\"{result}\"}}"))
+    };
+    assert_eq!((timed("succeeded"), timed("failed"), timed("dead_letter")), (4.0, 2.0, 1.0));
     eventually("replays are counted", || gateway.metric("hookfast_replayed_jobs_total") == 3.0);
 }
 

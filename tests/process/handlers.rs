@@ -1,5 +1,6 @@
 //! What handlers can do, and what becomes of them.
 
+use std::fs;
 use std::io::{Write, pipe};
 
 use hookfast_harness::{Signal, eventually};
@@ -12,6 +13,7 @@ on_all! {
     a_handler_that_takes_too_long_is_stopped
     giving_up_is_a_dead_letter_at_once
     the_other_sides_wish_to_wait_is_heeded
+    a_job_that_is_put_off_runs_again_and_no_attempt_is_counted
     what_a_handler_does_not_understand_is_a_dead_letter_at_once
     a_shutdown_finishes_what_runs_and_hands_back_the_rest
 }
@@ -82,6 +84,20 @@ fn the_other_sides_wish_to_wait_is_heeded(on: On) {
     };
     let seconds: i64 = rig.gateway.query(wait)[0][0].parse().unwrap();
     assert!((3000..=3600).contains(&seconds), "an hour and not the two seconds of the policy: {seconds}");
+}
+
+fn a_job_that_is_put_off_runs_again_and_no_attempt_is_counted(on: On) {
+    let rig = Rig::start(on, "max_attempts = 1");
+    rig.send("evt_1", r#"{"snooze_ms":200}"#);
+    let history = "SELECT failure, message FROM attempts";
+    eventually("it was put off three times", || rig.gateway.query(history).len() >= 3);
+    for row in rig.gateway.query(history) {
+        assert_eq!(row[0], "snoozed");
+        assert!(row[1].starts_with("put off until 20") && row[1].ends_with(": it is not fixed yet"), "{}", row[1]);
+    }
+    fs::write(rig.gateway.folder().join("fixed"), "").unwrap();
+    rig.wait_for("evt_1", "succeeded");
+    assert_eq!(rig.job("evt_1").1, 1);
 }
 
 fn what_a_handler_does_not_understand_is_a_dead_letter_at_once(on: On) {

@@ -24,6 +24,7 @@ mod handlers;
 mod operate;
 mod ordering;
 mod roles;
+mod table;
 
 use hookfast_harness::{Client, Database, Gateway, NatsVersion, PrivateNats, Setup, eventually, signed};
 
@@ -90,6 +91,11 @@ pub(crate) fn setup(on: On, nats: Option<&PrivateNats>) -> Setup {
 
 /// Sends an event and gets a 2xx.
 pub(crate) fn send(client: &mut Client, id: &str, act: &str) {
-    let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"account":"acct_1","act":{act}}}"#);
+    send_as(client, id, ("invoice.paid", "acct_1"), act);
+}
+
+/// The same with another type and account.
+pub(crate) fn send_as(client: &mut Client, id: &str, (event_type, account): (&str, &str), act: &str) {
+    let body = format!(r#"{{"id":"{id}","type":"{event_type}","created":1,"account":"{account}","act":{act}}}"#);
     assert_eq!(client.send(&signed(&body)).unwrap().status, 200, "{id}");
 }

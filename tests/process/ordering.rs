@@ -1,14 +1,19 @@
 //! Events with one key are handled one at a time and in the order they came, and do not delay other events.
 
+use std::fs;
 use std::time::Duration;
 
 use hookfast_harness::{eventually, eventually_within};
 
-use crate::{On, Rig, send};
+use crate::{On, Rig, send, send_as};
 
 on_all! {
     a_thousand_events_with_one_key_come_out_in_order_whatever_fails
     a_dead_letter_blocks_its_key_if_it_shall
+    without_an_order_nothing_waits
+    events_of_one_account_wait_for_each_other
+    events_of_one_type_wait_for_each_other
+    events_with_one_computed_key_wait_for_each_other
 }
 
 /// Events with the key, of which some fail once.
@@ -60,4 +65,54 @@ fn a_dead_letter_blocks_its_key_if_it_shall(on: On) {
     assert_eq!(ended.code, 0, "{ended:?}");
     rig.wait_for("evt_2", "succeeded");
     assert_eq!(rig.job("evt_1").0, "resolved");
+}
+
+/// What the first event of each of these tests is about: its type and its account.
+const FIRST: (&str, &str) = ("invoice.paid", "acct_1");
+
+/// Starts a run that goes on until it is told to end.
+fn begin_first(rig: &Rig) {
+    send_as(&mut rig.gateway.client(), "first", FIRST, r#"{"until_told":true,"key":"a"}"#);
+    rig.wait_for("first", "processing");
+}
+
+fn end_first(rig: &Rig) {
+    fs::write(rig.gateway.folder().join("told"), "").unwrap();
+    rig.wait_for("first", "succeeded");
+}
+
+/// While the first event is handled, `same` waits for it and `other` does not.
+fn waits_for_first(rig: &Rig, same: (&str, &str), other: (&str, &str)) {
+    begin_first(rig);
+    let mut client = rig.gateway.client();
+    send_as(&mut client, "same", same, r#"{"key":"a"}"#);
+    send_as(&mut client, "other", other, r#"{"key":"b"}"#);
+    rig.wait_for("other", "succeeded");
+    assert_eq!(rig.job("same"), ("pending".into(), 0));
+    end_first(rig);
+    rig.wait_for("same", "succeeded");
+}
+
+fn without_an_order_nothing_waits(on: On) {
+    let rig = Rig::start(on, "ordering = \"none\"\ndeadline = \"1h\"");
+    begin_first(&rig);
+    send_as(&mut rig.gateway.client(), "same", FIRST, r#"{"key":"a"}"#);
+    rig.wait_for("same", "succeeded");
+    assert_eq!(rig.job("first").0, "processing");
+    end_first(&rig);
+}
+
+fn events_of_one_account_wait_for_each_other(on: On) {
+    let rig = Rig::start(on, "ordering = \"per_account\"\ndeadline = \"1h\"");
+    waits_for_first(&rig, ("customer.created", FIRST.1), (FIRST.0, "acct_2"));
+}
+
+fn events_of_one_type_wait_for_each_other(on: On) {
+    let rig = Rig::start(on, "ordering = \"per_event_type\"\ndeadline = \"1h\"");
+    waits_for_first(&rig, (FIRST.0, "acct_2"), ("customer.created", FIRST.1));
+}
+
+fn events_with_one_computed_key_wait_for_each_other(on: On) {
+    let rig = Rig::start(on, "ordering = \"computed\"\ndeadline = \"1h\"");
+    waits_for_first(&rig, ("customer.created", "acct_2"), FIRST);
 }

@@ -5,9 +5,9 @@
 //! waits for it, and kills it only when it is long past its time: a child that is killed is taken for a crash of the job.
 
 use std::io::{Error, Read, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::Config;
 use crate::exit::Exit;
-use crate::serve::{Role, handlers_runtime, staff};
+use crate::serve::{Role, assigned, handlers_runtime};
 
 /// How often the parent looks whether the child has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -35,9 +35,9 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs this program again for one job.
 pub(crate) struct OwnProcess {
-    pub(crate) config_file: Option<PathBuf>,
+    config_file: Option<PathBuf>,
     /// The longest deadline of a handler.
-    pub(crate) longest_run: Duration,
+    longest_run: Mutex<Duration>,
 }
 
 #[async_trait]
@@ -54,7 +54,7 @@ impl RunApart for OwnProcess {
                 }
             }
         };
-        match timeout(self.longest_run + AROUND_A_RUN, ended).await {
+        match timeout(self.longest_run() + AROUND_A_RUN, ended).await {
             Ok(status) => said(status?),
             Err(_) => {
                 child.kill()?;
@@ -65,6 +65,18 @@ impl RunApart for OwnProcess {
 }
 
 impl OwnProcess {
+    pub(crate) fn new(config_file: Option<&Path>, longest_run: Duration) -> Self {
+        Self { config_file: config_file.map(Path::to_owned), longest_run: Mutex::new(longest_run) }
+    }
+
+    pub(crate) fn set_longest_run(&self, longest_run: Duration) {
+        *self.longest_run.lock().unwrap_or_else(PoisonError::into_inner) = longest_run;
+    }
+
+    fn longest_run(&self) -> Duration {
+        *self.longest_run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn start(&self, job: &JobId) -> Result<Child> {
         // Also if the file was replaced meanwhile by a newer version.
         let program = PathBuf::from("/proc/self/exe");
@@ -109,7 +121,7 @@ pub(crate) fn run_job(config: &Config, event: Uuid, handler: &HandlerName) -> st
     let ran = crate::in_runtime(async {
         heed_no_signals();
         let store = hookfast_store::open(&config.store, Migrate::Never).await?;
-        let assigned = staff(config, &Role::All).into_iter().find(|staff| staff.name == *handler);
+        let assigned = assigned(config, &Role::All).into_iter().find(|assigned| assigned.name == *handler);
         let assigned = assigned.ok_or_else(|| Exit::Failed(format!("there is no handler `{handler}`")))?;
         let surroundings = Surroundings {
             store: Arc::clone(&store),

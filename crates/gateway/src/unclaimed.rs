@@ -1,6 +1,6 @@
 //! Jobs that nothing runs, because their handlers are not in the configuration: renamed, removed, or of another program.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
@@ -19,11 +19,7 @@ pub(crate) struct Report {
 }
 
 /// The names of all handlers of the configuration, also of those that are paused or run elsewhere.
-pub(crate) struct Configured {
-    /// Only these run: a handler that a reload adds begins at the next start.
-    at_start: BTreeSet<String>,
-    now: RwLock<BTreeMap<String, IsPaused>>,
-}
+pub(crate) struct Configured(RwLock<BTreeMap<String, IsPaused>>);
 
 type IsPaused = bool;
 
@@ -31,28 +27,23 @@ const PAUSED: &str = "is paused";
 
 impl Configured {
     pub(crate) fn of(config: &Config) -> Arc<Self> {
-        let now = handlers(config);
-        Arc::new(Self { at_start: now.keys().cloned().collect(), now: RwLock::new(now) })
+        Arc::new(Self(RwLock::new(handlers(config))))
     }
 
-    /// The configuration was reloaded. Says which of its handlers do not run before the next start.
-    pub(crate) fn reload(&self, config: &Config) -> Vec<String> {
-        let now = handlers(config);
-        let new = now.keys().filter(|handler| !self.at_start.contains(*handler)).cloned().collect();
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = now;
-        new
+    /// The configuration was reloaded.
+    pub(crate) fn reload(&self, config: &Config) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = handlers(config);
     }
 
     /// Handlers that have jobs which nothing here runs, each with the reason and its counts by state.
     fn unclaimed<'a>(&self, backlog: &'a Backlog) -> BTreeMap<&'a str, (&'static str, String)> {
-        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = BTreeMap::new();
         for (handler, state, count) in &backlog.jobs {
-            let why = match (now.get(handler), self.at_start.contains(handler)) {
-                (None, _) => "is not in the configuration",
-                (Some(true), _) => PAUSED,
-                (Some(false), false) => "is new in the configuration and runs after the next start",
-                (Some(false), true) => continue,
+            let why = match now.get(handler) {
+                None => "is not in the configuration",
+                Some(true) => PAUSED,
+                Some(false) => continue,
             };
             if *count > 0 {
                 let (_, counts): &mut (_, Vec<String>) =
@@ -127,13 +118,11 @@ mod tests {
             job("ee", JobState::Pending, 1),
         ];
         let backlog = Backlog { jobs, ..Backlog::default() };
-        let at_start = ["aa", "bb", "ee"].map(str::to_owned).into();
         let now = [("bb", false), ("dd", false), ("ee", true)].map(|(name, is_paused)| (name.to_owned(), is_paused));
-        let configured = Configured { at_start, now: RwLock::new(now.into()) };
+        let configured = Configured(RwLock::new(now.into()));
         let found = configured.unclaimed(&backlog);
         let gone = ("is not in the configuration", "320 pending, 2 failed".to_owned());
-        let new = ("is new in the configuration and runs after the next start", "7 pending".to_owned());
         let paused = (PAUSED, "1 pending".to_owned());
-        assert_eq!(found, BTreeMap::from([("aa", gone), ("dd", new), ("ee", paused)]));
+        assert_eq!(found, BTreeMap::from([("aa", gone), ("ee", paused)]));
     }
 }

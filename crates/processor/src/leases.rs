@@ -19,7 +19,7 @@ const RENEWED_AFTER: u32 = 3;
 /// How often to look whether a job is held.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A job of ours.
+/// A job that this process holds.
 pub(crate) struct Held {
     token: Token,
     attempt: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Held {
     until: Option<Instant>,
 }
 
-/// All jobs of ours.
+/// All jobs that this process holds.
 pub(crate) struct Leases {
     store: Arc<dyn Store>,
     trouble: Arc<Trouble>,
@@ -294,7 +294,7 @@ mod tests {
         leases.renew_until(&first.job, first.token, Some(Instant::now()));
         leases.renew(Duration::ZERO).await.expect("the store answers");
         assert!(!second_lost.is_cancelled());
-        assert_eq!(leases.to_renew(Duration::ZERO).0, [(second.job.clone(), second.token)], "it is still on board");
+        assert_eq!(leases.to_renew(Duration::ZERO).0, [(second.job.clone(), second.token)], "it is still held");
         assert_eq!(store.rows("SELECT state, attempts FROM jobs").await, [["processing", "2"]]);
 
         let lost = leases.lose(&second.job, second.token).expect("it is the run's");

@@ -1,24 +1,30 @@
 //! The working half: every job is done, once, or is visibly dead.
 //!
-//! - `worker` pulls messages, claims their jobs and runs the handler;
-//! - `leases` renews the leases of what is on board;
-//! - `suspects` are run in a process of their own;
-//! - `settle` writes what came of it, and then acknowledges;
+//! - `table` holds the handlers that this process runs, each with its worker, and can change while they run;
+//! - `worker` pulls hints and claims their jobs, if the handler's `gate` is open;
+//! - `run` runs the handler for a claimed job, and `hooks` adds shared commits (`writes`) to its effects;
+//! - `leases` are renewed for all jobs that are claimed;
+//! - `settle` writes what came of a run, and then acknowledges the hint;
 //! - `sweeper` dispatches again whatever is due and not finished;
-//! - `hooks` adds shared commits and the faults of tests to the effects of a run.
+//! - `suspects` are run in a process of their own.
 //!
 //! A message is only a hint. What decides is the job's row: who claims it gets a token, and without the current token
 //! nothing can be written, neither an effect nor an outcome.
 
+mod body_memory;
+mod built_in;
 mod config;
 mod faults;
+mod gate;
 mod hooks;
 mod leases;
-mod log;
 mod metrics;
+mod places;
+mod run;
 mod settle;
 mod suspects;
 mod sweeper;
+mod table;
 #[cfg(test)]
 mod testing;
 mod trouble;
@@ -26,7 +32,7 @@ mod watched;
 mod worker;
 mod writes;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -43,18 +49,20 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use built_in::{Fail, Log};
 pub use config::{Config, HandlerConfig};
-pub use log::Log;
 pub use metrics::describe as describe_metrics;
 pub use suspects::RunApart;
 
+use body_memory::BodyMemory;
 use faults::Protection;
 use leases::Leases;
-use metrics::{BacklogGauges, HandlerMetrics};
+use metrics::{BacklogGauges, Metrics};
 use settle::Settler;
 use sweeper::{LookAgain, Sweeper};
+use table::{Table, Tables};
 use trouble::Trouble;
-use worker::{BodyMemory, Shared, Worker};
+use worker::{Shared, Worker};
 
 /// How often the metrics about the backlog are taken, at most: counting rests for a multiple of the time that it took.
 const LOOK_AT_BACKLOG_EVERY: Duration = Duration::from_secs(10);
@@ -75,7 +83,7 @@ pub struct Assigned {
     pub handler: Arc<dyn AnyHandler>,
     /// How it is run.
     pub config: HandlerConfig,
-    /// Whether its jobs wait until [`Running::pause`] says otherwise.
+    /// Whether its jobs wait until [`Running::assign`] says otherwise.
     pub is_paused: bool,
 }
 
@@ -96,10 +104,8 @@ pub struct Surroundings {
 pub struct Running {
     shutdown: CancellationToken,
     shutdown_timeout: Duration,
-    /// By handler.
-    assigned: Vec<Arc<Worker>>,
+    table: Arc<Table>,
     leases: Arc<Leases>,
-    workers: TaskTracker,
     jobs: TaskTracker,
     settler: JoinHandle<()>,
     attendants: Vec<JoinHandle<()>>,
@@ -110,25 +116,15 @@ pub struct Running {
 
 /// Starts to work for these handlers.
 pub async fn start(surroundings: Surroundings, assigned: Vec<Assigned>, config: Config) -> Result<Running, StoreError> {
-    prepare(&*surroundings.store, &assigned).await?;
-    let (mut running, shared) = start_workers(&surroundings, assigned, config);
-    let Surroundings { store, queue, apart, .. } = surroundings;
-    let (must_end, config) = (running.must_end.clone(), shared.config.clone());
-    for worker in &running.assigned {
-        running.workers.spawn(watched(Arc::clone(worker).run(), must_end.clone()));
-    }
-    let places = Arc::new(Semaphore::new(suspects::OF_ALL_HANDLERS));
-    for worker in running.assigned.iter().flat_map(|worker| [worker; suspects::OF_ONE_HANDLER]) {
-        let run = suspects::run(Arc::clone(worker), apart.clone(), Arc::clone(&places));
-        running.workers.spawn(watched(run, must_end.clone()));
-    }
-    running.workers.close();
+    table::make_all(&*surroundings.store, &assigned).await?;
+    let (mut running, shared) = start_workers(&surroundings, config);
+    running.table.assign(assigned, Tables::Made);
     let sweeper = Sweeper {
-        store: Arc::clone(&store),
-        queue: Arc::clone(&queue),
-        workers: running.assigned.clone(),
+        store: Arc::clone(&shared.store),
+        queue: Arc::clone(&shared.queue),
+        table: Arc::clone(&running.table),
         metrics: Arc::clone(&shared.metrics),
-        config: config.clone(),
+        config: shared.config.clone(),
         leases: Arc::clone(&running.leases),
         trouble: Arc::clone(&shared.trouble),
         look_again: Arc::clone(&shared.look_again),
@@ -136,10 +132,11 @@ pub async fn start(surroundings: Surroundings, assigned: Vec<Assigned>, config: 
         failed: counter!("hookfast_dispatch_failed_total"),
     };
     gauge!("hookfast_stuck_runs").set(0.0);
+    let must_end = running.must_end.clone();
     running.attendants.extend([
         watched::spawn("sweeper", &must_end, sweeper.run()),
-        watched::spawn("backlog", &must_end, look_at_backlog(store, queue, running.assigned.clone())),
-        watched::spawn("threads", &must_end, watch_threads(shared, config.threads)),
+        watched::spawn("backlog", &must_end, look_at_backlog(Arc::clone(&shared), Arc::clone(&running.table))),
+        watched::spawn("threads", &must_end, watch_threads(shared)),
     ]);
     Ok(running)
 }
@@ -152,8 +149,8 @@ pub async fn run_one(
     config: Config,
     stop: CancellationToken,
 ) -> Result<(), StoreError> {
-    let (running, shared) = start_workers(&surroundings, vec![assigned], config);
-    let [worker] = &running.assigned[..] else { unreachable!("there is one handler") };
+    let (running, shared) = start_workers(&surroundings, config);
+    let worker = Worker::new(Arc::clone(&shared), assigned);
     // A claim that is broken off would leave the job to its lease, and that is a crash.
     let ran = tokio::select! {
         ran = worker.run_one(job.event) => ran,
@@ -163,7 +160,7 @@ pub async fn run_one(
     };
     // What came of it must be written, however long the store is away: otherwise it counts as a crash.
     stop.run_until_cancelled(running.leases.until_empty()).await;
-    drop(shared);
+    drop((worker, shared));
     running.shut_down().await;
     ran
 }
@@ -174,22 +171,13 @@ async fn stopped_and_claimed(stop: &CancellationToken, leases: &Leases) {
     let _ = timeout(CLAIM_WITHIN, leases.until_first()).await;
 }
 
-async fn prepare(store: &dyn Store, assigned: &[Assigned]) -> Result<(), StoreError> {
-    for Assigned { handler, .. } in assigned.iter().filter(|assigned| !assigned.handler.tables().is_empty()) {
-        store.prepare(handler.tables()).await?;
-    }
-    Ok(())
-}
-
-/// Makes the workers, with what writes outcomes and renews leases. They do not take jobs yet.
-fn start_workers(surroundings: &Surroundings, assigned: Vec<Assigned>, mut config: Config) -> (Running, Arc<Shared>) {
+/// Starts what all workers share: what writes outcomes and renews leases. There are no workers yet.
+fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, Arc<Shared>) {
     if faults::is_off(Protection::CrashLimit) {
         config.crash_limit = u32::MAX;
     }
     let Surroundings { store, queue, handlers, .. } = surroundings;
-    let metrics: HashMap<_, _> =
-        assigned.iter().map(|assigned| (assigned.name.clone(), HandlerMetrics::new(&assigned.name))).collect();
-    let (metrics, name) = (Arc::new(metrics), Arc::<str>::from(worker_name()));
+    let (metrics, name) = (Arc::new(Metrics::default()), Arc::<str>::from(worker_name()));
     // Each worker has the time for one renewal.
     let trouble = Arc::new(Trouble::new(config.lease / 2));
     let leases = Arc::new(Leases::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
@@ -206,7 +194,7 @@ fn start_workers(surroundings: &Surroundings, assigned: Vec<Assigned>, mut confi
         must_end: must_end.clone(),
     };
     let settler = watched::spawn("settler", &must_end, settler.run(to_settle));
-    let (workers, jobs) = (TaskTracker::new(), TaskTracker::new());
+    let jobs = TaskTracker::new();
     let shutdown_timeout = config.shutdown_timeout;
     let shared = Arc::new(Shared {
         store: Arc::clone(store),
@@ -219,6 +207,7 @@ fn start_workers(surroundings: &Surroundings, assigned: Vec<Assigned>, mut confi
         bodies: BodyMemory::new(config.body_memory),
         ended,
         jobs: jobs.clone(),
+        runtime: Handle::current(),
         handlers: handlers.clone(),
         look_again,
         shutdown: shutdown.clone(),
@@ -226,27 +215,17 @@ fn start_workers(surroundings: &Surroundings, assigned: Vec<Assigned>, mut confi
         must_end: must_end.clone(),
         config,
     });
-    let worker = |Assigned { name, handler, config, is_paused }: Assigned| {
-        Worker::new(Arc::clone(&shared), name, handler, config, is_paused)
-    };
-    let assigned = assigned.into_iter().map(worker).collect();
+    let table = Arc::new(Table::new(Arc::clone(&shared), surroundings));
     let attendants = vec![watched::spawn("leases", &must_end, Arc::clone(&leases).keep())];
-    let running =
-        Running { shutdown, shutdown_timeout, assigned, leases, workers, jobs, settler, attendants, must_end };
+    let running = Running { shutdown, shutdown_timeout, table, leases, jobs, settler, attendants, must_end };
     (running, shared)
 }
 
-/// A worker's own loop is watched like the other tasks, and counted as one of the workers until it ends.
-async fn watched(task: impl Future<Output = ()> + Send + 'static, must_end: CancellationToken) {
-    let _ = watched::spawn("worker", &must_end, task).await;
-}
-
 impl Running {
-    /// Pauses these handlers, and lets all others go on.
-    pub fn pause(&self, paused: &HashSet<HandlerName>) {
-        for worker in &self.assigned {
-            worker.pause(paused.contains(&worker.name));
-        }
+    /// Runs these handlers from now on and no others: adds, removes, pauses and resumes handlers, and changes how they are run.
+    /// What a removed handler runs comes to its end and is settled. Its other jobs stay where they are.
+    pub fn assign(&self, assigned: Vec<Assigned>) {
+        self.table.assign(assigned, Tables::ToMake);
     }
 
     /// Takes no more jobs, hands back what was not begun, finishes what runs, and settles it. What takes too long is broken
@@ -256,8 +235,8 @@ impl Running {
         self.jobs.close();
         let all_ended = async {
             // One of them may wait for the store.
-            self.workers.close();
-            self.workers.wait().await;
+            self.table.tasks.close();
+            self.table.tasks.wait().await;
             self.jobs.wait().await;
         };
         if timeout(self.shutdown_timeout, all_ended).await.is_err() {
@@ -278,7 +257,7 @@ impl Running {
         for attendant in self.attendants {
             let _ = attendant.await;
         }
-        drop(self.assigned);
+        drop(self.table);
         let _ = timeout(INTERRUPT_WITHIN, self.settler).await;
     }
 }
@@ -290,28 +269,38 @@ fn worker_name() -> String {
     format!("{}:{}", if host.is_empty() { "worker" } else { host }, std::process::id())
 }
 
-async fn look_at_backlog(store: Arc<dyn Store>, queue: Arc<dyn Queue>, workers: Vec<Arc<Worker>>) {
-    let names: Vec<_> = workers.iter().map(|worker| worker.name.clone()).collect();
-    let is_paused = |name: &str| workers.iter().any(|worker| worker.name.as_str() == name && worker.is_paused());
+async fn look_at_backlog(shared: Arc<Shared>, table: Arc<Table>) {
     let mut gauges = BacklogGauges::default();
+    let mut counted = BTreeSet::new();
     loop {
         let start = Instant::now();
-        match store.backlog().await {
+        let workers = table.workers();
+        let names: Vec<_> = workers.iter().map(|worker| worker.name.clone()).collect();
+        let is_paused =
+            |name: &str| workers.iter().any(|worker| worker.name.as_str() == name && !worker.gate().is_open());
+        match shared.store.backlog().await {
             Ok(backlog) => gauges.show(&backlog, &names, is_paused),
             Err(error) => tracing::warn!(%error, "the backlog could not be counted; the metrics show an older one"),
         }
+        let queue = &shared.queue;
         gauge!("hookfast_queue_up").set(if queue.check().await.is_ok() { 1.0 } else { 0.0 });
         for handler in &names {
             if let Some(waiting) = queue.waiting(handler).await {
                 gauge!("hookfast_queue_waiting", "handler" => handler.to_string()).set(waiting as f64);
             }
         }
+        // A handler that was removed has no hints any more: the queue does not serve it.
+        for gone in counted.iter().filter(|name| !names.contains(name)) {
+            gauge!("hookfast_queue_waiting", "handler" => gone.to_string()).set(0.0);
+        }
+        counted.extend(names);
         sleep((start.elapsed() * COUNTING_RESTS).max(LOOK_AT_BACKLOG_EVERY)).await;
     }
 }
 
 /// A thread that a handler keeps does not come back. When half of them are gone, starting anew is better than going on.
-async fn watch_threads(shared: Arc<Shared>, threads: usize) {
+async fn watch_threads(shared: Arc<Shared>) {
+    let threads = shared.config.threads;
     let mut timer = interval(Duration::from_secs(1));
     loop {
         timer.tick().await;

@@ -1,6 +1,7 @@
 //! What is counted. Handles are made once, because looking a series up costs more than counting.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hookfast_store::{Backlog, Outcome};
@@ -9,6 +10,18 @@ use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
+/// The series of all handlers that this process runs or has run.
+#[derive(Default)]
+pub(crate) struct Metrics(Mutex<HashMap<HandlerName, Arc<HandlerMetrics>>>);
+
+impl Metrics {
+    pub(crate) fn of(&self, handler: &HandlerName) -> Arc<HandlerMetrics> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(HandlerMetrics::new(handler));
+        Arc::clone(all.entry(handler.clone()).or_insert_with(new))
+    }
+}
+
 /// The series of one handler.
 pub(crate) struct HandlerMetrics {
     succeeded: Counter,
@@ -16,7 +29,8 @@ pub(crate) struct HandlerMetrics {
     dead: Counter,
     interrupted: Counter,
     pub(crate) stale: Counter,
-    duration: Histogram,
+    snoozed: Counter,
+    durations: [Histogram; RESULTS.len()],
     pub(crate) lag: Histogram,
     retries: Vec<Counter>,
     dead_letters: Vec<Counter>,
@@ -26,6 +40,7 @@ impl HandlerMetrics {
     pub(crate) fn new(handler: &HandlerName) -> Self {
         let handler = handler.to_string();
         let processed = |result: &'static str| counter!("hookfast_jobs_processed_total", "handler" => handler.clone(), "result" => result);
+        let duration = |result: &'static str| histogram!("hookfast_attempt_duration_seconds", "handler" => handler.clone(), "result" => result);
         let by_kind = |name: &'static str| {
             FailureKind::ALL
                 .iter()
@@ -38,7 +53,8 @@ impl HandlerMetrics {
             dead: processed("dead_letter"),
             interrupted: processed("interrupted"),
             stale: counter!("hookfast_stale_settle_total", "handler" => handler.clone()),
-            duration: histogram!("hookfast_attempt_duration_seconds", "handler" => handler.clone()),
+            snoozed: processed("snoozed"),
+            durations: RESULTS.map(duration),
             lag: histogram!("hookfast_queue_lag_seconds", "handler" => handler.clone()),
             retries: by_kind("hookfast_retries_total"),
             dead_letters: by_kind("hookfast_dead_letters_total"),
@@ -47,7 +63,7 @@ impl HandlerMetrics {
 
     /// Counts a run that was settled.
     pub(crate) fn count(&self, outcome: &Outcome, duration: Duration) {
-        self.duration.record(duration);
+        self.durations[result(outcome)].record(duration);
         match outcome {
             Outcome::Succeeded => self.succeeded.increment(1),
             Outcome::Failed { kind, .. } => {
@@ -58,6 +74,7 @@ impl HandlerMetrics {
                 self.dead.increment(1);
                 self.count_dead(*kind);
             }
+            Outcome::Snoozed { .. } => self.snoozed.increment(1),
             Outcome::Interrupted { by, .. } => {
                 self.interrupted.increment(1);
                 self.retries[index(by.kind())].increment(1);
@@ -72,6 +89,20 @@ impl HandlerMetrics {
 
     pub(crate) fn count_dead(&self, kind: FailureKind) {
         self.dead_letters[index(kind)].increment(1);
+    }
+}
+
+/// What can come of a run, as a label.
+const RESULTS: [&str; 5] = ["succeeded", "failed", "dead_letter", "interrupted", "snoozed"];
+
+/// The place in [`RESULTS`] of what came of a run.
+fn result(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Succeeded => 0,
+        Outcome::Failed { .. } => 1,
+        Outcome::Dead { .. } => 2,
+        Outcome::Interrupted { .. } => 3,
+        Outcome::Snoozed { .. } => 4,
     }
 }
 
@@ -120,7 +151,7 @@ pub fn describe() {
     describe_histogram!(
         "hookfast_attempt_duration_seconds",
         Unit::Seconds,
-        "How long a run of a handler took, whatever came of it"
+        "How long a run of a handler took, by handler and by what came of it"
     );
     describe_histogram!(
         "hookfast_queue_lag_seconds",

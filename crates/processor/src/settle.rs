@@ -1,18 +1,16 @@
 //! Settling: the outcome first, many in one statement, and then the message is acknowledged.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_queue::{Hint, Queue};
 use hookfast_store::{JobId, LostRun, Settlement, Store, StoreError};
-use hookfast_webhook::HandlerName;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Point, Task};
 use crate::leases::Leases;
-use crate::metrics::HandlerMetrics;
+use crate::metrics::Metrics;
 use crate::sweeper::{LookAgain, hint};
 use crate::trouble::Trouble;
 
@@ -33,7 +31,7 @@ pub(crate) struct Ended {
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) queue: Arc<dyn Queue>,
-    pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.
     pub(crate) leases: Arc<Leases>,
     pub(crate) trouble: Arc<Trouble>,
@@ -107,7 +105,7 @@ impl Settler {
         }
     }
 
-    /// The walk may have passed these jobs while it was not their turn. If the queue has no room, the walk starts over. The
+    /// The walk may have passed these jobs while others of their key were before them. If the queue has no room, the walk starts over. The
     /// next outcomes do not wait for the queue's server.
     fn dispatch(&self, hints: Vec<Hint>) {
         let (queue, look_again) = (Arc::clone(&self.queue), Arc::clone(&self.look_again));
@@ -135,7 +133,7 @@ impl Settler {
 
     fn count(&self, settlements: &[Settlement], stale: &[JobId]) {
         for Settlement { job, outcome, duration, .. } in settlements {
-            let Some(metrics) = self.metrics.get(&job.handler) else { continue };
+            let metrics = self.metrics.of(&job.handler);
             if stale.contains(job) {
                 metrics.stale.increment(1);
                 tracing::warn!(event_id = %job.event, handler = %job.handler, "a run ended after its job was given to another worker; its outcome does not count");

@@ -32,7 +32,7 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(5);
 /// How many suspects of a handler wait at most. The sweeper finds the others again.
 const WAITING: usize = 1024;
 
-/// The suspects of a handler that wait for their turn.
+/// The suspects of a handler that wait for a place to run in.
 #[derive(Default)]
 pub(crate) struct Suspects {
     waiting: Mutex<Waiting>,
@@ -74,17 +74,17 @@ impl Suspects {
     }
 }
 
-/// Runs the suspects of a handler, until the shutdown.
+/// Runs the suspects of a handler, until its worker stops.
 pub(crate) async fn run(worker: Arc<Worker>, apart: Option<Arc<dyn RunApart>>, places: Arc<Semaphore>) {
-    let shutdown = worker.shared.shutdown.clone();
-    while let Some(event) = shutdown.run_until_cancelled(worker.suspects.next()).await {
-        let place = shutdown.run_until_cancelled(places.acquire()).await;
+    let stop = worker.stop.clone();
+    while let Some(event) = stop.run_until_cancelled(worker.suspects.next()).await {
+        let place = stop.run_until_cancelled(places.acquire()).await;
         if place.is_some()
-            && !worker.is_paused()
+            && worker.gate().is_open()
             && let Err(error) = run_suspect(&worker, apart.as_deref(), event).await
         {
             tracing::warn!(%error, event_id = %event, handler = %worker.name, "a job that crashed before could not be run apart; it is tried again");
-            shutdown.run_until_cancelled(sleep(AFTER_A_FAILURE)).await;
+            stop.run_until_cancelled(sleep(AFTER_A_FAILURE)).await;
         }
         worker.suspects.done(event);
         // Jobs may have waited behind it, and it may have to run again.
@@ -95,6 +95,7 @@ pub(crate) async fn run(worker: Arc<Worker>, apart: Option<Arc<dyn RunApart>>, p
 async fn run_suspect(worker: &Arc<Worker>, apart: Option<&dyn RunApart>, event: EventId) -> std::io::Result<()> {
     let job = JobId { event, handler: worker.name.clone() };
     match apart {
+        // A handler that is removed finishes what it runs.
         Some(apart) => apart.run_apart(&job, &worker.shared.shutdown).await,
         None => worker.run_one(event).await.map_err(std::io::Error::other),
     }

@@ -7,7 +7,7 @@
 
 mod walk;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hookfast_queue::{Hint, Queue};
@@ -19,9 +19,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::Config;
 use crate::faults::{self, Protection, Task};
 use crate::leases::Leases;
-use crate::metrics::HandlerMetrics;
+use crate::metrics::Metrics;
+use crate::table::Table;
 use crate::trouble::Trouble;
-use crate::worker::Worker;
 use walk::Walk;
 
 /// How many jobs become pending at a time. After a failure fewer are asked for, so that a slow store gets something done.
@@ -51,8 +51,8 @@ impl LookAgain {
 pub(crate) struct Sweeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) queue: Arc<dyn Queue>,
-    pub(crate) workers: Vec<Arc<Worker>>,
-    pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
     pub(crate) leases: Arc<Leases>,
     pub(crate) trouble: Arc<Trouble>,
@@ -66,8 +66,7 @@ impl Sweeper {
     pub(crate) async fn run(self) {
         let mut timer = interval(self.config.sweep_every);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let names: Vec<_> = self.workers.iter().map(|worker| worker.name.clone()).collect();
-        let mut walks: Vec<_> = self.workers.iter().map(|worker| Walk::new(worker, &self.config)).collect();
+        let mut walks: Vec<Walk> = Vec::new();
         let mut batch = BATCH;
         loop {
             tokio::select! {
@@ -78,6 +77,8 @@ impl Sweeper {
             if faults::is_off(Protection::Sweeper) {
                 continue;
             }
+            self.follow_table(&mut walks);
+            let names: Vec<_> = walks.iter().map(|walk| walk.name().clone()).collect();
             match self.make_pending(&names, batch).await {
                 Ok(()) => batch = (batch * 2).min(BATCH),
                 Err(error) => {
@@ -86,6 +87,17 @@ impl Sweeper {
                 }
             }
             self.dispatch(&mut walks).await;
+        }
+    }
+
+    /// Ends the walks of workers that are gone, and begins those of workers that are new.
+    fn follow_table(&self, walks: &mut Vec<Walk>) {
+        let workers = self.table.workers();
+        walks.retain(|walk| workers.iter().any(|worker| Arc::ptr_eq(worker, &walk.worker)));
+        for worker in &workers {
+            if !walks.iter().any(|walk| Arc::ptr_eq(worker, &walk.worker)) {
+                walks.push(Walk::new(worker, &self.config));
+            }
         }
     }
 
@@ -116,10 +128,10 @@ impl Sweeper {
 
     fn note(&self, swept: &Swept) {
         for job in &swept.crashed {
-            self.of(&job.handler, HandlerMetrics::count_crash);
+            self.metrics.of(&job.handler).count_crash();
         }
         for job in &swept.buried {
-            self.of(&job.handler, |metrics| metrics.count_dead(FailureKind::Crash));
+            self.metrics.of(&job.handler).count_dead(FailureKind::Crash);
             // Jobs may have waited behind it.
             self.look_again.at(&job.handler);
             tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
@@ -151,12 +163,6 @@ impl Sweeper {
                 tracing::warn!(%error, handler = %walk.name(), "due jobs could not be looked for; trying again");
                 false
             }
-        }
-    }
-
-    fn of(&self, handler: &HandlerName, count: impl FnOnce(&HandlerMetrics)) {
-        if let Some(metrics) = self.metrics.get(handler) {
-            count(metrics);
         }
     }
 }

@@ -8,7 +8,7 @@ use hookfast_queue::Queue;
 use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
 
-use crate::worker::Shared;
+use crate::worker::Worker;
 use crate::{Assigned, Config, HandlerConfig, Running, Surroundings, start_workers};
 
 /// A handler for tests that need none to run.
@@ -24,8 +24,8 @@ impl Handler for Idle {
     }
 }
 
-/// The workers for [`Idle`] in this store. They take no jobs yet.
-pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) -> (Running, Arc<Shared>) {
+/// The worker for [`Idle`] in this store. It takes no jobs by itself.
+pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) -> (Running, Arc<Worker>) {
     let handlers = Handlers::default().with(Idle);
     let assigned = Assigned {
         name: HandlerName::new(Idle::NAME).expect("a name"),
@@ -35,5 +35,6 @@ pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) 
     };
     let surroundings =
         Surroundings { store: Arc::clone(store.store()), queue, handlers: Handle::current(), apart: None };
-    start_workers(&surroundings, vec![assigned], config)
+    let (running, shared) = start_workers(&surroundings, config);
+    (running, Worker::new(shared, assigned))
 }

@@ -1,45 +1,38 @@
-//! One handler's worker: pull, claim, run.
+//! One handler's worker: it pulls hints, claims their jobs and finds places for them. `run` is the next file of the path: it runs
+//! a job that has its place.
 
 use std::collections::HashMap;
 use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hookfast_handler::{AnyHandler, Handled, LARGE_BODY, Run};
+use hookfast_handler::AnyHandler;
 use hookfast_queue::{Pulled, Queue};
-use hookfast_store::{Claim, Claimed, Interruption, JobId, Outcome, Settlement, Store, StoreError, Token};
-use hookfast_webhook::{EventId, Failure, FailureKind, HandlerName, Next, RetryPolicy};
-use metrics::gauge;
-use time::OffsetDateTime;
+use hookfast_store::{Claim, Claimed, JobId, Settlement, Store, StoreError, Token};
+use hookfast_webhook::{EventId, HandlerName};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
 
+use crate::body_memory::BodyMemory;
 use crate::faults::{self, Point};
+use crate::gate::{Gate, Pause};
 use crate::hooks::WorkerHooks;
 use crate::leases::Leases;
-use crate::metrics::HandlerMetrics;
+use crate::metrics::{HandlerMetrics, Metrics};
+use crate::places::Places;
 use crate::settle::Ended;
 use crate::suspects::Suspects;
 use crate::sweeper::LookAgain;
 use crate::trouble::Trouble;
 use crate::writes::Writer;
-use crate::{Config, HandlerConfig};
-
-/// How long a handler has to stop at its deadline, until it counts as stuck.
-const GRACE: Duration = Duration::from_secs(5);
+use crate::{Assigned, Config, HandlerConfig};
 
 /// How long to wait before claiming again while the store is away.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// How soon a run is repeated that our own store has spoilt: at first, and at most if it happens again and again.
-const AFTER_A_PIPELINE_FAULT: Duration = Duration::from_secs(5);
-const LATEST_AFTER_A_PIPELINE_FAULT: Duration = Duration::from_secs(300);
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the workers of all handlers share.
 pub(crate) struct Shared {
@@ -51,14 +44,16 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     /// What is known about the store.
     pub(crate) trouble: Arc<Trouble>,
-    pub(crate) metrics: Arc<HashMap<HandlerName, HandlerMetrics>>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Places for jobs that run, of all handlers.
     pub(crate) running: Arc<Semaphore>,
     /// Memory for the bodies of jobs that run, in KiB.
     pub(crate) bodies: BodyMemory,
     pub(crate) ended: mpsc::Sender<Ended>,
-    /// Jobs on board.
+    /// Jobs that are claimed.
     pub(crate) jobs: TaskTracker,
+    /// Where the workers' own tasks run.
+    pub(crate) runtime: Handle,
     /// Where handlers run, away from everything else: one that does not yield must not stop renewing and receiving.
     pub(crate) handlers: Handle,
     /// The handlers whose walk is to start over.
@@ -75,133 +70,124 @@ pub(crate) struct Shared {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: HandlerName,
-    pub(crate) handler: Arc<dyn AnyHandler>,
-    pub(crate) config: HandlerConfig,
+    /// What it runs and how, which can change while it runs.
+    settings: watch::Sender<Arc<Settings>>,
+    pub(crate) metrics: Arc<HandlerMetrics>,
+    /// Closed while the handler is paused.
+    pause: Pause,
+    /// Cancelled at the shutdown, and when the handler is removed: no new runs.
+    pub(crate) stop: CancellationToken,
     /// Places for its jobs that run.
-    pub(crate) running: Arc<Semaphore>,
+    running: Places,
     /// For effects that share their commits with those of other jobs, and for effects that do not.
-    sharing: Arc<WorkerHooks>,
-    alone: Arc<WorkerHooks>,
-    /// Places for its jobs on board: as many again wait, so that no place to run in is empty during a claim.
-    pub(crate) on_board: Arc<Semaphore>,
+    pub(crate) sharing: Arc<WorkerHooks>,
+    pub(crate) alone: Arc<WorkerHooks>,
+    /// Places for its jobs that are claimed: as many again wait, so that no place to run in is empty during a claim.
+    on_board: Places,
     /// Its share of the memory for bodies.
     bodies: BodyMemory,
-    /// The turn to fetch a large body.
-    fetching_large: Semaphore,
+    /// Large bodies are fetched one at a time.
+    pub(crate) fetching_large: Semaphore,
     /// How many jobs are claimed at once: fewer after a claim that failed.
     claim_size: AtomicUsize,
-    is_paused: AtomicBool,
-    pause_changed: Notify,
     /// Its jobs that are dead if they crash once more.
     pub(crate) suspects: Suspects,
-    /// Its jobs that were claimed and not begun, and the turn of those who hand them back.
+    /// Its jobs that were claimed and not begun, and the lock of the task that hands them back.
     given_up: Mutex<Vec<(JobId, Token)>>,
     handing_back: tokio::sync::Mutex<()>,
 }
 
+/// What a handler's worker runs, and how.
+pub(crate) struct Settings {
+    pub(crate) handler: Arc<dyn AnyHandler>,
+    pub(crate) config: HandlerConfig,
+}
+
 /// What a run has while it runs.
-struct Turn {
+struct Place {
     /// Its place in the process.
-    place: OwnedSemaphorePermit,
+    of_process: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
     _body: Option<[OwnedSemaphorePermit; 2]>,
 }
 
-/// Memory for bodies, counted in KiB.
-pub(crate) struct BodyMemory {
-    kibibytes: Arc<Semaphore>,
-    total: usize,
-}
-
-impl BodyMemory {
-    pub(crate) fn new(bytes: u64) -> Self {
-        let total = usize::try_from(bytes / 1024).unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
-        Self { kibibytes: Arc::new(Semaphore::new(total)), total }
-    }
-
-    /// Waits for room for a body. One that is larger than everything has everything to itself.
-    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let wanted = u32::try_from((bytes / 1024 + 1).min(self.total)).unwrap_or(u32::MAX);
-        let taken = Arc::clone(&self.kibibytes).acquire_many_owned(wanted).await;
-        taken.expect("the semaphore is never closed")
-    }
-}
-
 impl Worker {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        name: HandlerName,
-        handler: Arc<dyn AnyHandler>,
-        config: HandlerConfig,
-        is_paused: bool,
-    ) -> Arc<Self> {
-        let running = Arc::new(Semaphore::new(config.concurrency));
-        let on_board = Arc::new(Semaphore::new(config.concurrency * 2));
+    pub(crate) fn new(shared: Arc<Shared>, assigned: Assigned) -> Arc<Self> {
+        let Assigned { name, handler, config, is_paused } = assigned;
+        let concurrency = config.concurrency;
         let writer = Writer::start(Arc::clone(&shared.store), &shared.must_end);
-        // No handler can have all of it.
-        let bodies = BodyMemory::new(shared.config.body_memory / 2);
-        let claim_size = AtomicUsize::new(config.concurrency * 2);
         Arc::new(Self {
-            shared,
+            metrics: shared.metrics.of(&name),
             name,
-            handler,
-            config,
-            running,
+            settings: watch::Sender::new(Arc::new(Settings { handler, config })),
+            pause: Pause::new(is_paused),
+            stop: shared.shutdown.child_token(),
+            running: Places::new(concurrency),
             sharing: Arc::new(WorkerHooks { writer: Some(writer) }),
             alone: Arc::new(WorkerHooks { writer: None }),
-            on_board,
-            bodies,
+            on_board: Places::new(concurrency * 2),
+            // No handler can have all of it.
+            bodies: BodyMemory::new(shared.config.body_memory / 2),
             fetching_large: Semaphore::new(1),
-            claim_size,
-            is_paused: AtomicBool::new(is_paused),
-            pause_changed: Notify::new(),
+            claim_size: AtomicUsize::new(concurrency * 2),
             suspects: Suspects::default(),
             given_up: Mutex::default(),
             handing_back: tokio::sync::Mutex::default(),
+            shared,
         })
     }
 
-    pub(crate) fn is_paused(&self) -> bool {
-        self.is_paused.load(Relaxed)
+    /// What it runs, and how, at this moment.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// What decides whether its jobs may run now.
+    pub(crate) fn gate(&self) -> &dyn Gate {
+        &self.pause
+    }
+
+    /// Changes what is run and how. Runs that have begun end as they began.
+    pub(crate) fn change(&self, assigned: Assigned) {
+        let Assigned { handler, config, is_paused, .. } = assigned;
+        if self.settings().config != config {
+            tracing::info!(handler = %self.name, "the handler is run in another way from now on");
+        }
+        let concurrency = config.concurrency;
+        self.settings.send_replace(Arc::new(Settings { handler, config }));
+        self.running.resize(concurrency);
+        self.on_board.resize(concurrency * 2);
+        self.pause(is_paused);
     }
 
     /// Stops taking jobs, or goes on. What runs comes to its end; what was claimed and not begun is handed back.
     pub(crate) fn pause(&self, is_paused: bool) {
-        if self.is_paused.swap(is_paused, Relaxed) != is_paused {
-            match is_paused {
-                true => tracing::info!(handler = %self.name, "the handler is paused"),
-                false => tracing::info!(handler = %self.name, "the handler goes on"),
-            }
-            self.pause_changed.notify_waiters();
+        if self.pause.set(is_paused) {
+            tracing::info!(handler = %self.name, "the handler {}", if is_paused { "is paused" } else { "goes on" });
         }
     }
 
-    /// Waits until the handler is paused, or until it goes on.
-    async fn until_paused_is(&self, is_paused: bool) {
-        loop {
-            let changed = self.pause_changed.notified();
-            if self.is_paused() == is_paused {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Works until the shutdown.
+    /// Works until it is stopped.
     pub(crate) async fn run(self: Arc<Self>) {
-        let shutdown = self.shared.shutdown.clone();
-        let _ = shutdown.run_until_cancelled(self.work()).await;
+        let stop = self.stop.clone();
+        let _ = stop.run_until_cancelled(self.work()).await;
     }
 
     async fn work(self: &Arc<Self>) {
+        let mut changes = self.settings.subscribe();
         loop {
-            self.until_paused_is(false).await;
-            let mut places = self.some_places().await;
+            self.gate().opened().await;
+            let concurrency = changes.borrow_and_update().config.concurrency;
+            let mut places = tokio::select! {
+                places = self.some_places(concurrency) => places,
+                _ = changes.changed() => continue,
+            };
             let max = places.num_permits().min(self.claim_size.load(Relaxed)).max(1);
             drop(places.split(places.num_permits() - max));
             let pulled = tokio::select! {
                 pulled = self.shared.queue.pull(&self.name, max) => pulled,
-                () = self.until_paused_is(true) => continue,
+                () = self.gate().closed() => continue,
+                _ = changes.changed() => continue,
             };
             if pulled.is_empty() {
                 continue;
@@ -210,7 +196,7 @@ impl Worker {
             let worker = Arc::clone(self);
             let boarding = self.shared.jobs.spawn(async move { worker.board(pulled, places).await });
             let is_claimed = boarding.await.is_ok_and(|claimed| claimed.is_ok());
-            self.note_claim(max, is_claimed);
+            self.note_claim(max, is_claimed, concurrency);
             if !is_claimed {
                 sleep(PAUSE).await;
             }
@@ -218,21 +204,18 @@ impl Worker {
     }
 
     /// After a claim that failed fewer jobs are asked for, so that a slow store gets something done.
-    fn note_claim(&self, asked: usize, is_claimed: bool) {
-        let next = if is_claimed { (asked * 2).min(self.config.concurrency * 2) } else { (asked / 2).max(1) };
+    fn note_claim(&self, asked: usize, is_claimed: bool, concurrency: usize) {
+        let next = if is_claimed { (asked * 2).min(concurrency * 2) } else { (asked / 2).max(1) };
         if !is_claimed || next > self.claim_size.load(Relaxed) {
             self.claim_size.store(next, Relaxed);
         }
     }
 
     /// Places for several jobs: one claim for each job would cost more than the job.
-    async fn some_places(&self) -> OwnedSemaphorePermit {
-        let worth_a_claim = u32::try_from(self.config.concurrency.div_ceil(2)).unwrap_or(u32::MAX);
-        let places = Arc::clone(&self.on_board).acquire_many_owned(worth_a_claim).await;
-        let mut places = places.expect("the semaphore is never closed");
-        while let Ok(more) = Arc::clone(&self.on_board).try_acquire_owned() {
-            places.merge(more);
-        }
+    async fn some_places(&self, concurrency: usize) -> OwnedSemaphorePermit {
+        let worth_a_claim = u32::try_from(concurrency.div_ceil(2)).unwrap_or(u32::MAX);
+        let mut places = self.on_board.take(worth_a_claim).await;
+        self.on_board.take_all_free(&mut places);
         places
     }
 
@@ -277,7 +260,7 @@ impl Worker {
             events,
             worker: &self.shared.name,
             lease: self.shared.config.lease,
-            ordering: self.config.ordering,
+            ordering: self.settings().config.ordering,
             crashes_below: Some(self.shared.config.suspect_from()),
         }
     }
@@ -287,10 +270,10 @@ impl Worker {
         let worker = Arc::clone(self);
         self.shared.jobs.spawn(async move {
             let (job, token) = (claimed.job.clone(), claimed.token);
-            match worker.turn(&claimed).await {
-                Some(turn) => {
+            match worker.place(&claimed).await {
+                Some(running) => {
                     let settlement = worker.run_job(claimed, &lost).await;
-                    drop(turn);
+                    drop(running);
                     worker.end(&job, token, settlement, place).await;
                 }
                 None => worker.give_up(job, token).await,
@@ -305,30 +288,30 @@ impl Worker {
         let Some(claimed) = self.claim(&claim).await?.pop() else { return Ok(()) };
         let (job, token) = (claimed.job.clone(), claimed.token);
         let lost = self.shared.leases.hold(&claimed, None);
-        let Some(turn) = self.turn(&claimed).await else {
+        let Some(place) = self.place(&claimed).await else {
             self.give_up(job, token).await;
             return Ok(());
         };
         let settlement = self.run_job(claimed, &lost).await;
-        self.end(&job, token, settlement, turn.place).await;
+        self.end(&job, token, settlement, place.of_process).await;
         Ok(())
     }
 
-    /// Waits for a place to run in, of this handler and of the process, and for memory for the body. There is none after a
-    /// shutdown or while the handler is paused. The place of the process comes last: a job must not keep it from others while
+    /// Waits for a place to run in, of this handler and of the process, and for memory for the body. `None` when the worker
+    /// stops or its gate closes. The place of the process comes last: a job must not keep it from others while
     /// it waits for its body's memory.
-    async fn turn(&self, claimed: &Claimed) -> Option<Turn> {
-        let turn = async {
-            let own = Arc::clone(&self.running).acquire_owned().await.expect("the semaphore is never closed");
+    async fn place(&self, claimed: &Claimed) -> Option<Place> {
+        let place = async {
+            let own = self.running.take(1).await;
             let body = self.room_for(claimed).await;
             let place = Arc::clone(&self.shared.running).acquire_owned().await.expect("the semaphore is never closed");
-            Turn { place, _own: own, _body: body }
+            Place { of_process: place, _own: own, _body: body }
         };
         tokio::select! {
             biased;
-            () = self.shared.shutdown.cancelled() => None,
-            () = self.until_paused_is(true) => None,
-            turn = turn => Some(turn),
+            () = self.stop.cancelled() => None,
+            () = self.gate().closed() => None,
+            place = place => Some(place),
         }
     }
 
@@ -339,123 +322,6 @@ impl Worker {
         }
         let own = self.bodies.take(claimed.event.size_bytes).await;
         Some([own, self.shared.bodies.take(claimed.event.size_bytes).await])
-    }
-
-    /// Runs the handler and says what came of it. Nothing, if the job is not ours any more.
-    async fn run_job(&self, mut claimed: Claimed, lost: &CancellationToken) -> Option<Settlement> {
-        let (job, token, attempt) = (claimed.job.clone(), claimed.token, claimed.attempt);
-        self.count_lag(&claimed);
-        let (started_at, start) = (OffsetDateTime::now_utc(), Instant::now());
-        let outcome = match self.fetch_body(&mut claimed, lost).await? {
-            Ok(()) => self.handle(claimed, lost).await?,
-            Err(outcome) => outcome,
-        };
-        log_failure(&job, attempt, &outcome);
-        let (duration, worker) = (start.elapsed(), Arc::clone(&self.shared.name));
-        Some(Settlement { job, token, attempt, started_at, duration, worker, outcome })
-    }
-
-    /// Reads a body among the handlers: copying a large one takes time, in which claims and commits would wait. Large ones of
-    /// one handler are read one after the other, which leaves the cores to the jobs of the others.
-    async fn body(&self, claimed: &Claimed) -> Result<Option<Bytes>, StoreError> {
-        let (store, event, size_bytes) = (Arc::clone(&self.shared.store), claimed.job.event, claimed.event.size_bytes);
-        let _turn = match size_bytes < LARGE_BODY {
-            true => None,
-            false => Some(self.fetching_large.acquire().await.expect("the semaphore is never closed")),
-        };
-        let reading = self.shared.handlers.spawn(async move { store.body(event, size_bytes).await });
-        AbortOnDropHandle::new(reading).await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
-    }
-
-    /// Fetches a body that did not come with the claim. Without it the run comes to the outcome that is given.
-    async fn fetch_body(&self, claimed: &mut Claimed, lost: &CancellationToken) -> Option<Result<(), Outcome>> {
-        if claimed.event.body.is_some() {
-            return Some(Ok(()));
-        }
-        match lost.run_until_cancelled(self.body(claimed)).await? {
-            Ok(Some(body)) => {
-                claimed.event.body = Some(body);
-                Some(Ok(()))
-            }
-            Ok(None) => {
-                let message = "its event is not in the store".into();
-                Some(Err(Outcome::Dead { kind: FailureKind::Pipeline, message }))
-            }
-            Err(error) => {
-                Some(Err(self.interrupted(claimed.interruptions, format!("its body could not be fetched: {error}"))))
-            }
-        }
-    }
-
-    async fn handle(&self, claimed: Claimed, lost: &CancellationToken) -> Option<Outcome> {
-        let Claimed { token, attempt, interruptions, .. } = claimed;
-        let job = claimed.job.clone();
-        let deadline = Instant::now() + self.config.deadline;
-        self.shared.leases.renew_until(&job, token, Some(deadline + GRACE));
-        let run = self.begin(&claimed);
-        let task = self.spawn(claimed, Arc::clone(&run), deadline);
-        let abort = task.abort_handle();
-        let handled = tokio::select! {
-            handled = self.supervise(task, &job, &run, deadline) => handled?,
-            () = lost.cancelled() => {
-                abort.abort();
-                return None;
-            }
-        };
-        // Also if the handler made light of it: an effect that it meant to have may be missing.
-        Some(match run.pipeline_fault() {
-            Some(message) => self.interrupted(interruptions, message),
-            None => outcome_of(&self.config.retry, attempt, handled),
-        })
-    }
-
-    /// A job that failed before does not share its commits: should it fail again, only its own are undone.
-    fn begin(&self, claimed: &Claimed) -> Arc<Run> {
-        let is_first = claimed.attempt == 1 && claimed.interruptions == 0 && claimed.crashes == 0;
-        let hooks = Arc::clone(if is_first { &self.sharing } else { &self.alone });
-        Arc::new(Run::new(Arc::clone(&self.shared.store), claimed.job.clone(), claimed.token, hooks))
-    }
-
-    /// Our own store has spoilt the run: it is repeated, ever later, until that has happened too often in a row.
-    fn interrupted(&self, before: u32, message: String) -> Outcome {
-        if before + 1 >= self.shared.config.interruption_limit {
-            return Outcome::Dead { kind: FailureKind::Pipeline, message };
-        }
-        let retry_in = AFTER_A_PIPELINE_FAULT.saturating_mul(1 << before.min(16)).min(LATEST_AFTER_A_PIPELINE_FAULT);
-        Outcome::Interrupted { by: Interruption::Store, message, retry_in }
-    }
-
-    /// Starts the handler where it can do no harm.
-    fn spawn(&self, claimed: Claimed, run: Arc<Run>, deadline: Instant) -> JoinHandle<Handled> {
-        let (handler, allowed) = (Arc::clone(&self.handler), self.config.deadline);
-        self.shared.handlers.spawn(async move {
-            let handled = timeout_at(deadline, handler.run(claimed, run.effects())).await;
-            handled.unwrap_or_else(|_| Err(run.past_deadline(allowed)))
-        })
-    }
-
-    /// Waits for the handler. One that does not stop at its deadline is left behind: its lease ends, and that counts as a
-    /// crash.
-    async fn supervise(&self, task: JoinHandle<Handled>, job: &JobId, run: &Run, deadline: Instant) -> Option<Handled> {
-        match timeout_at(deadline + GRACE, task).await {
-            Ok(Ok(handled)) => Some(handled),
-            Ok(Err(error)) => {
-                let panic = error.into_panic();
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
-                Some(Err(Failure::retry(FailureKind::Panic, text)))
-            }
-            Err(_) => {
-                let stuck = self.shared.stuck.fetch_add(1, Relaxed) + 1;
-                gauge!("hookfast_stuck_runs").set(stuck as f64);
-                tracing::error!(event_id = %job.event, handler = %job.handler, "the handler is past its deadline and does not yield; a thread is lost to it");
-                if run.is_in_a_transaction() {
-                    tracing::error!(event_id = %job.event, handler = %job.handler, "it keeps a transaction, which others wait for: only the end of the process ends it");
-                    self.shared.must_end.cancel();
-                }
-                None
-            }
-        }
     }
 
     /// Hands the outcome to the settler, which lets go of the job when it is written. A run without an outcome has lost its
@@ -502,110 +368,32 @@ impl Worker {
             sleep(PAUSE).await;
         }
     }
-
-    fn count_lag(&self, claimed: &Claimed) {
-        if claimed.attempt == 1
-            && let Some(metrics) = self.shared.metrics.get(&self.name)
-        {
-            let lag = OffsetDateTime::now_utc() - claimed.event.received_at;
-            metrics.lag.record(lag.as_seconds_f64().max(0.0));
-        }
-    }
-}
-
-/// What a run comes to.
-fn outcome_of(retry: &RetryPolicy, attempt: u32, handled: Handled) -> Outcome {
-    let Err(failure) = handled else { return Outcome::Succeeded };
-    let Failure { kind, ref message, .. } = failure;
-    match retry.after(attempt, &failure, fastrand::f64()) {
-        Next::RetryIn(retry_in) => Outcome::Failed { kind, message: message.clone(), retry_in },
-        Next::GiveUp => Outcome::Dead { kind, message: message.clone() },
-    }
-}
-
-fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
-    let JobId { event, handler } = job;
-    match outcome {
-        Outcome::Succeeded => {}
-        Outcome::Failed { kind, message, retry_in } => {
-            tracing::warn!(event_id = %event, %handler, attempt, reason = %kind, retry_in_seconds = retry_in.as_secs(), "a job failed and will be tried again: {message}");
-        }
-        Outcome::Dead { kind, message } => {
-            tracing::error!(event_id = %event, %handler, attempt, reason = %kind, "a job is a dead letter: {message}");
-        }
-        Outcome::Interrupted { message, .. } => {
-            tracing::warn!(event_id = %event, %handler, "the store went away under a job, which will be run again: {message}");
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use hookfast_handler::testing::TestStore;
     use hookfast_queue::MemoryQueue;
 
     use super::*;
-    use crate::testing::Idle;
-    use crate::testing::workers;
-    use hookfast_handler::testing::TestStore;
-
-    #[tokio::test]
-    async fn a_run_that_the_store_spoils_again_and_again_is_repeated_ever_later_and_then_given_up() {
-        let store = TestStore::new::<Idle>().await;
-        let config = Config { interruption_limit: 9, ..Config::default() };
-        let (running, _shared) = workers(&store, Arc::new(MemoryQueue::new(10)), config);
-        let worker = &running.assigned[0];
-        let mut waits = Vec::new();
-        for before in 0..8 {
-            match worker.interrupted(before, "no route".into()) {
-                Outcome::Interrupted { by: Interruption::Store, message, retry_in } if message == "no route" => {
-                    waits.push(retry_in.as_secs());
-                }
-                other => panic!("after {before}: {other:?}"),
-            }
-        }
-        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
-        for before in [8, 9, u32::MAX - 1] {
-            let expected = Outcome::Dead { kind: FailureKind::Pipeline, message: "no route".into() };
-            assert_eq!(worker.interrupted(before, "no route".into()), expected, "after {before}");
-        }
-    }
-
-    #[tokio::test]
-    async fn with_no_limit_to_speak_of_it_is_repeated_for_ever() {
-        let store = TestStore::new::<Idle>().await;
-        let config = Config { interruption_limit: u32::MAX, ..Config::default() };
-        let (running, _shared) = workers(&store, Arc::new(MemoryQueue::new(10)), config);
-        let outcome = running.assigned[0].interrupted(100_000, String::new());
-        assert!(matches!(outcome, Outcome::Interrupted { retry_in: LATEST_AFTER_A_PIPELINE_FAULT, .. }), "{outcome:?}");
-    }
+    use crate::testing::{Idle, workers};
 
     #[tokio::test]
     async fn a_claim_that_failed_is_followed_by_smaller_ones() {
         let store = TestStore::new::<Idle>().await;
-        let (running, _shared) = workers(&store, Arc::new(MemoryQueue::new(10)), Config::default());
-        let worker = &running.assigned[0];
+        let (_running, worker) = workers(&store, Arc::new(MemoryQueue::new(10)), Config::default());
         let size = || worker.claim_size.load(Relaxed);
         assert_eq!(size(), 32);
         let mut sizes = Vec::new();
         for _ in 0..7 {
-            worker.note_claim(size(), false);
+            worker.note_claim(size(), false, 16);
             sizes.push(size());
         }
         assert_eq!(sizes, [16, 8, 4, 2, 1, 1, 1]);
         for _ in 0..6 {
-            worker.note_claim(size(), true);
+            worker.note_claim(size(), true, 16);
             sizes.push(size());
         }
         assert_eq!(sizes[7..], [2, 4, 8, 16, 32, 32]);
-    }
-
-    #[tokio::test]
-    async fn a_body_larger_than_all_memory_has_it_to_itself() {
-        let memory = BodyMemory::new(10 * 1024);
-        let all = memory.take(1 << 30).await;
-        assert_eq!((all.num_permits(), memory.kibibytes.available_permits()), (10, 0));
-        drop(all);
-        let some = memory.take(2048).await;
-        assert_eq!((some.num_permits(), memory.kibibytes.available_permits()), (3, 7));
     }
 }

@@ -14,8 +14,8 @@ use crate::watched;
 /// How many effects share a commit.
 const BATCH: usize = 256;
 
-/// The way to those who write the effects of one handler. Each handler has its own, so that one that writes badly or slowly
-/// holds up nobody else.
+/// Sends effects of one handler to the task that writes them. Each handler has a task of its own, so that a handler that writes
+/// badly or slowly holds up no other.
 #[derive(Clone)]
 pub(crate) struct Writer {
     waiting: mpsc::Sender<Waiting>,
@@ -53,7 +53,7 @@ async fn write_all(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<Waiting>) 
         faults::pass(Point::BeforeEffect);
         let written = store.write_effects(&writes).await;
         faults::pass(Point::AfterEffect);
-        // Whoever does not wait any more finds the marker.
+        // A run that does not wait any more finds the marker when it is repeated.
         match written {
             Ok(written) => answers.into_iter().zip(written).for_each(|(answer, one)| drop(answer.send(Ok(one)))),
             Err(error) => answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone())))),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_lost_the_job_is_told() {
+    async fn a_run_that_lost_its_job_is_told() {
         let store = TestStore::new::<Notes>().await;
         let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
         let forged = hookfast_store::Token(uuid::Uuid::new_v4());

@@ -29,8 +29,8 @@ pub trait Queue: Send + Sync {
     /// served is dropped.
     async fn dispatch(&self, hints: &[Hint]) -> Dispatched;
 
-    /// Up to `max` hints for one handler; waits until there is at least one. High priority goes first, but a low one gets
-    /// its turn. May be dropped at any time: a hint that was on its way comes again.
+    /// Up to `max` hints for one handler; waits until there is at least one. High priority goes first, but low
+    /// priority is never starved. May be dropped at any time: a hint that was on its way comes again.
     async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Pulled>;
 
     /// How many hints wait for a handler, if that can be known now.
@@ -93,10 +93,10 @@ impl Pulled {
         }
     }
 
-    /// Says that the work goes on, so that the hint is not given to somebody else after `ack_wait`. Best effort.
+    /// Says that the work goes on, so that the hint is not given to another worker after `ack_wait`. Best effort.
     pub async fn in_progress(&self) {
         match &self.receipt {
-            // Memory gives it to nobody else while we have it.
+            // The queue in memory gives it to no other worker meanwhile.
             Receipt::Memory(_) => {}
             Receipt::JetStream(receipt) => receipt.in_progress().await,
         }

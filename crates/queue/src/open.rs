@@ -23,7 +23,7 @@ pub struct Config {
     /// JetStream: what the names of the stream and of the subjects begin with. Gateways with the same prefix share their
     /// work.
     pub prefix: String,
-    /// JetStream: after how long a hint that was not acknowledged is given to somebody else. No shorter than a lease.
+    /// JetStream: the time after which a hint that was not acknowledged is given to another worker. No shorter than a lease.
     pub ack_wait: Duration,
     /// JetStream: how many hints of one handler and priority may be unacknowledged, over all workers.
     pub max_ack_pending: u32,

@@ -154,6 +154,13 @@ pub enum Outcome {
         /// Why, for people.
         message: String,
     },
+    /// The handler put it off: it is run again later, and the run counts neither as an attempt nor as an interruption.
+    Snoozed {
+        /// Until when and why, for people.
+        message: String,
+        /// After this time.
+        retry_in: Duration,
+    },
     /// Something of ours went wrong: it is tried again, and the run does not count as an attempt.
     Interrupted {
         /// What: our store ([`Interruption::Store`]), which has a limit, or the end of this process.
@@ -190,7 +197,7 @@ impl Outcome {
     pub(crate) fn state(&self) -> JobState {
         match self {
             Self::Succeeded => JobState::Succeeded,
-            Self::Failed { .. } | Self::Interrupted { .. } => JobState::Failed,
+            Self::Failed { .. } | Self::Snoozed { .. } | Self::Interrupted { .. } => JobState::Failed,
             Self::Dead { .. } => JobState::DeadLetter,
         }
     }
@@ -200,6 +207,7 @@ impl Outcome {
         match self {
             Self::Succeeded => None,
             Self::Failed { kind, .. } | Self::Dead { kind, .. } => Some(*kind),
+            Self::Snoozed { .. } => Some(FailureKind::Snoozed),
             Self::Interrupted { by, .. } => Some(by.kind()),
         }
     }
@@ -208,7 +216,10 @@ impl Outcome {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Succeeded => None,
-            Self::Failed { message, .. } | Self::Dead { message, .. } | Self::Interrupted { message, .. } => {
+            Self::Failed { message, .. }
+            | Self::Dead { message, .. }
+            | Self::Snoozed { message, .. }
+            | Self::Interrupted { message, .. } => {
                 Some(message.chars().filter(|character| *character != '\0').take(MESSAGE_CHARS).collect())
             }
         }
@@ -217,14 +228,16 @@ impl Outcome {
     /// When it is tried again, if it is.
     pub(crate) fn retry_in(&self) -> Option<Duration> {
         match self {
-            Self::Failed { retry_in, .. } | Self::Interrupted { retry_in, .. } => Some(*retry_in),
+            Self::Failed { retry_in, .. } | Self::Snoozed { retry_in, .. } | Self::Interrupted { retry_in, .. } => {
+                Some(*retry_in)
+            }
             Self::Succeeded | Self::Dead { .. } => None,
         }
     }
 
     /// Whether the run counts as an attempt.
     pub(crate) fn counts(&self) -> bool {
-        !matches!(self, Self::Interrupted { .. })
+        !matches!(self, Self::Snoozed { .. } | Self::Interrupted { .. })
     }
 
     /// Whether our own store has spoilt the run.

@@ -16,6 +16,8 @@ mod operate;
 mod order;
 #[path = "conformance/resends.rs"]
 mod resends;
+#[path = "conformance/snooze.rs"]
+mod snooze;
 #[path = "conformance/spool.rs"]
 mod spool;
 #[path = "conformance/spool_keys.rs"]

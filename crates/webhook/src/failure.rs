@@ -13,6 +13,8 @@ pub enum FailureKind {
     Timeout,
     /// The other side wants us to slow down.
     RateLimited,
+    /// The name of the other side could not be looked up.
+    Dns,
     /// The other side was not reached, or broke off.
     Network,
     /// The event is not what the handler understands.
@@ -29,13 +31,16 @@ pub enum FailureKind {
     Pipeline,
     /// The process was shut down, or could not renew the lease. Not the handler's fault either.
     Interrupted,
+    /// The handler put the job off ([`Failure::snooze`]). No failure, and no attempt.
+    Snoozed,
 }
 
 impl FailureKind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Timeout,
         Self::RateLimited,
+        Self::Dns,
         Self::Network,
         Self::BadPayload,
         Self::Refused,
@@ -44,6 +49,7 @@ impl FailureKind {
         Self::Crash,
         Self::Pipeline,
         Self::Interrupted,
+        Self::Snoozed,
     ];
 
     /// The word for it, in tables, metrics and on the command line.
@@ -51,6 +57,7 @@ impl FailureKind {
         match self {
             Self::Timeout => "timeout",
             Self::RateLimited => "rate_limited",
+            Self::Dns => "dns",
             Self::Network => "network",
             Self::BadPayload => "bad_payload",
             Self::Refused => "refused",
@@ -59,17 +66,8 @@ impl FailureKind {
             Self::Crash => "crash",
             Self::Pipeline => "pipeline",
             Self::Interrupted => "interrupted",
+            Self::Snoozed => "snoozed",
         }
-    }
-
-    /// Whoever is overloaded or away is not helped by being asked again at once, whatever the policy says.
-    pub(crate) fn least_delay(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::RateLimited => 30,
-            Self::Timeout => 5,
-            Self::Network | Self::Pipeline => 2,
-            Self::BadPayload | Self::Refused | Self::Panic | Self::Internal | Self::Crash | Self::Interrupted => 0,
-        })
     }
 }
 
@@ -100,6 +98,12 @@ impl Failure {
         Self { retry_after: Some(wait), ..Self::retry(FailureKind::RateLimited, message) }
     }
 
+    /// Run the job again after `wait`: this run was no attempt, and nothing failed. A job can be put off without limit; its
+    /// history shows each time.
+    pub fn snooze(wait: Duration, message: impl fmt::Display) -> Self {
+        Self { retry_after: Some(wait), ..Self::retry(FailureKind::Snoozed, message) }
+    }
+
     /// Never try again: the job becomes a dead letter at once.
     pub fn give_up(message: impl fmt::Display) -> Self {
         Self { is_permanent: true, ..Self::retry(FailureKind::Refused, message) }
@@ -126,12 +130,19 @@ impl fmt::Display for Failure {
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let error: &(dyn std::error::Error + 'static) = &error;
-        let kind = match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::TimedOut) => FailureKind::Timeout,
-            Some(_) => FailureKind::Network,
-            None => FailureKind::Internal,
-        };
+        let kind = error.downcast_ref::<std::io::Error>().map_or(FailureKind::Internal, kind_of_io_error);
         Self::retry(kind, with_causes(error))
+    }
+}
+
+/// What the standard library says when a name cannot be looked up: the error has no kind of its own.
+const LOOKUP_FAILED: &str = "failed to lookup address information";
+
+fn kind_of_io_error(error: &std::io::Error) -> FailureKind {
+    match error.kind() {
+        std::io::ErrorKind::TimedOut => FailureKind::Timeout,
+        _ if error.to_string().starts_with(LOOKUP_FAILED) => FailureKind::Dns,
+        _ => FailureKind::Network,
     }
 }
 
@@ -162,5 +173,13 @@ mod tests {
         assert_eq!((failure.kind, failure.is_permanent), (FailureKind::Internal, false));
         assert_eq!(Failure::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset)).kind, FailureKind::Network);
         assert!(Failure::give_up("no such customer").is_permanent);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_up_is_a_kind_of_its_own() {
+        use std::net::ToSocketAddrs;
+
+        let error = "no-such-host.invalid:443".to_socket_addrs().expect_err("`.invalid` has no addresses");
+        assert_eq!(Failure::from(error).kind, FailureKind::Dns);
     }
 }

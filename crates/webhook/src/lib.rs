@@ -46,7 +46,7 @@ pub use proof::{Proof, ProofKind};
 pub use provider::{Answer, NoSample, Priority, Proved, Provider, Reading, SampleOrder, Unreadable};
 pub use refusal::Refusal;
 pub use request::Request;
-pub use retry::{Delays, Next, RetryPolicy};
+pub use retry::{Delays, LeastWait, Next, RetryPolicy};
 pub use secret::{BlankSecret, Secret, Secrets};
 pub use signature::SIGNATURE_CANDIDATES_MAX;
 pub use subscription::{ComputeKey, Interest, Ordering, Pattern, Subscription};

@@ -1,18 +1,52 @@
 //! When a job that failed is tried again: data and a pure function.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::Failure;
+use crate::{Failure, FailureKind};
 
 /// When to try again, and when to give up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
     /// How long to wait after each attempt.
     pub delays: Delays,
-    /// How much of a delay is left to chance, from 0 to 1, so that jobs that failed together do not come back together.
+    /// By how much chance lengthens or shortens a delay, from 0 to 1, so that jobs that failed together do not come back
+    /// together.
     pub jitter: f64,
+    /// The least delay after failures of some kinds, whatever the delays say.
+    pub least_wait: LeastWait,
     /// How many attempts there are in all.
     pub max_attempts: u32,
+}
+
+/// The least delay after a failure, by its kind: asking an overloaded or unreachable service again at once does not help it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeastWait(BTreeMap<FailureKind, Duration>);
+
+impl Default for LeastWait {
+    fn default() -> Self {
+        let seconds = [
+            (FailureKind::RateLimited, 60),
+            (FailureKind::Dns, 5),
+            (FailureKind::Timeout, 2),
+            (FailureKind::Network, 2),
+            (FailureKind::Pipeline, 2),
+        ];
+        Self(seconds.into_iter().map(|(kind, seconds)| (kind, Duration::from_secs(seconds))).collect())
+    }
+}
+
+impl LeastWait {
+    /// The same with another delay for this kind.
+    pub fn with(mut self, kind: FailureKind, wait: Duration) -> Self {
+        self.0.insert(kind, wait);
+        self
+    }
+
+    /// The least delay after a failure of this kind.
+    pub fn after(&self, kind: FailureKind) -> Duration {
+        self.0.get(&kind).copied().unwrap_or_default()
+    }
 }
 
 /// How long to wait after each attempt.
@@ -68,11 +102,16 @@ impl RetryPolicy {
     /// One attempt after each of the delays.
     pub fn list(delays: Vec<Duration>) -> Self {
         let max_attempts = u32::try_from(delays.len()).map_or(u32::MAX, |count| count.saturating_add(1));
-        Self { delays: Delays::List(delays), jitter: DEFAULT_JITTER, max_attempts }
+        Self { delays: Delays::List(delays), jitter: DEFAULT_JITTER, least_wait: LeastWait::default(), max_attempts }
     }
 
     fn seconds(delays: &[u64]) -> Self {
         Self::list(delays.iter().copied().map(Duration::from_secs).collect())
+    }
+
+    /// How long a job is put off by [`Failure::snooze`].
+    pub fn snooze(failure: &Failure) -> Duration {
+        failure.retry_after.unwrap_or_default().min(LONGEST_DELAY)
     }
 
     /// What becomes of a job whose attempt with this number (from 1) failed. `chance` is a random number from 0 to 1.
@@ -80,9 +119,18 @@ impl RetryPolicy {
         if failure.is_permanent || attempt >= self.max_attempts {
             return Next::GiveUp;
         }
-        let delay = self.delay(attempt).mul_f64(1.0 + self.jitter * chance);
-        let delay = delay.max(failure.kind.least_delay()).max(failure.retry_after.unwrap_or_default());
+        let delay = self.jittered(self.delay(attempt), chance);
+        let delay = delay.max(self.least_wait.after(failure.kind)).max(failure.retry_after.unwrap_or_default());
         Next::RetryIn(delay.min(LONGEST_DELAY))
+    }
+
+    /// Lengthens or shortens a delay by chance, but not beyond the cap.
+    fn jittered(&self, delay: Duration, chance: f64) -> Duration {
+        let jittered = delay.mul_f64(1.0 + self.jitter * (2.0 * chance - 1.0));
+        match self.delays {
+            Delays::Exponential { cap, .. } => jittered.min(cap),
+            Delays::List(_) => jittered,
+        }
     }
 
     fn delay(&self, attempt: u32) -> Duration {
@@ -103,14 +151,16 @@ impl RetryPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FailureKind;
+
+    /// The chance that neither lengthens nor shortens a delay.
+    const NO_JITTER: f64 = 0.5;
 
     fn failure() -> Failure {
         Failure::retry(FailureKind::Internal, "no luck")
     }
 
     fn delays(policy: &RetryPolicy) -> Vec<u64> {
-        let next = |attempt| match policy.after(attempt, &failure(), 0.0) {
+        let next = |attempt| match policy.after(attempt, &failure(), NO_JITTER) {
             Next::RetryIn(delay) => Some(delay.as_secs()),
             Next::GiveUp => None,
         };
@@ -137,26 +187,47 @@ mod tests {
     fn exponential_delays_grow_up_to_their_cap() {
         let exponential =
             Delays::Exponential { base: Duration::from_secs(1), factor: 3.0, cap: Duration::from_secs(20) };
-        let policy = RetryPolicy { delays: exponential, jitter: 0.0, max_attempts: 6 };
+        let policy = RetryPolicy { delays: exponential, max_attempts: 6, ..RetryPolicy::default() };
         assert_eq!(delays(&policy), [1, 3, 9, 20, 20]);
         assert_eq!(policy.delay(u32::MAX), Duration::from_secs(20));
     }
 
     #[test]
-    fn jitter_only_makes_longer() {
+    fn jitter_lengthens_or_shortens() {
         let policy = RetryPolicy { jitter: 0.5, ..RetryPolicy::default() };
-        assert_eq!(policy.after(1, &failure(), 1.0), Next::RetryIn(Duration::from_secs(90)));
+        for (chance, seconds) in [(0.0, 30), (NO_JITTER, 60), (1.0, 90)] {
+            assert_eq!(policy.after(1, &failure(), chance), Next::RetryIn(Duration::from_secs(seconds)));
+        }
+    }
+
+    #[test]
+    fn jitter_never_exceeds_the_cap() {
+        let (base, cap) = (Duration::from_secs(8), Duration::from_secs(10));
+        let delays = Delays::Exponential { base, factor: 2.0, cap };
+        let policy = RetryPolicy { delays, jitter: 1.0, ..RetryPolicy::default() };
+        assert_eq!(policy.after(1, &failure(), 1.0), Next::RetryIn(cap));
+        assert_eq!(policy.after(3, &failure(), 1.0), Next::RetryIn(cap));
+        assert_eq!(policy.after(3, &failure(), 0.75), Next::RetryIn(cap));
     }
 
     #[test]
     fn the_other_sides_wish_and_the_kind_of_failure_make_it_wait_longer_but_never_shorter() {
         let policy = RetryPolicy::preset("quick").expect("there is one");
-        let after = |failure| policy.after(1, &failure, 0.0);
+        let after = |failure| policy.after(1, &failure, NO_JITTER);
         let wish = |seconds| Failure::retry_after(Duration::from_secs(seconds), "429");
         assert_eq!(after(wish(600)), Next::RetryIn(Duration::from_secs(600)));
-        assert_eq!(after(wish(1)), Next::RetryIn(Duration::from_secs(30)));
-        assert_eq!(after(Failure::retry(FailureKind::Timeout, "")), Next::RetryIn(Duration::from_secs(5)));
+        assert_eq!(after(wish(1)), Next::RetryIn(Duration::from_secs(60)));
+        assert_eq!(after(Failure::retry(FailureKind::Dns, "")), Next::RetryIn(Duration::from_secs(5)));
+        assert_eq!(after(Failure::retry(FailureKind::Timeout, "")), Next::RetryIn(Duration::from_secs(2)));
         assert_eq!(after(wish(u64::MAX)), Next::RetryIn(LONGEST_DELAY));
+    }
+
+    #[test]
+    fn the_least_wait_of_a_kind_can_be_set() {
+        let least_wait = LeastWait::default().with(FailureKind::RateLimited, Duration::from_secs(600));
+        let policy = RetryPolicy { least_wait, ..RetryPolicy::default() };
+        let limited = Failure::retry(FailureKind::RateLimited, "429");
+        assert_eq!(policy.after(1, &limited, NO_JITTER), Next::RetryIn(Duration::from_secs(600)));
     }
 
     #[test]

@@ -90,15 +90,20 @@ impl Job {
             Outcome::Succeeded => (State::Succeeded, "-"),
             Outcome::Failed { .. } => (State::Failed, "network"),
             Outcome::Dead { .. } => (State::DeadLetter, "refused"),
+            Outcome::Snoozed { .. } => (State::Failed, "snoozed"),
             Outcome::Interrupted { by: Interruption::Store, .. } => (State::Failed, "pipeline"),
             Outcome::Interrupted { by: Interruption::Process, .. } => (State::Failed, "interrupted"),
         };
         self.history.push((self.attempts, failure, claim));
         (self.state, self.reason) = (state, failure);
-        if let Outcome::Failed { retry_in, .. } | Outcome::Interrupted { retry_in, .. } = outcome {
+        if let Outcome::Failed { retry_in, .. }
+        | Outcome::Snoozed { retry_in, .. }
+        | Outcome::Interrupted { retry_in, .. } = outcome
+        {
             self.is_due = retry_in.is_zero();
         }
         match outcome {
+            Outcome::Snoozed { .. } => self.attempts -= 1,
             Outcome::Interrupted { by, .. } => {
                 self.attempts -= 1;
                 self.interruptions += u32::from(*by == Interruption::Store);

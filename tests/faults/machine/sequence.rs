@@ -168,6 +168,7 @@ impl<'a> Sequence<'a> {
             0 => Outcome::Succeeded,
             1 => Outcome::Failed { kind: FailureKind::Network, message, retry_in },
             2 => Outcome::Dead { kind: FailureKind::Refused, message },
+            _ if self.random.bool() => Outcome::Snoozed { message, retry_in },
             _ if self.random.bool() => Outcome::Interrupted { by: Interruption::Store, message, retry_in },
             _ => Outcome::Interrupted { by: Interruption::Process, message, retry_in },
         }

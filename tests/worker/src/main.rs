@@ -71,6 +71,8 @@ struct Act {
     fail_until_fixed: bool,
     /// The other side asks for this wait.
     retry_after_ms: Option<u64>,
+    /// It is put off by this time until there is a file `fixed` in the working folder.
+    snooze_ms: Option<u64>,
     give_up: bool,
     panic: bool,
     /// It ends the process.
@@ -139,6 +141,11 @@ impl<const NUMBER: usize> Handler for Actor<NUMBER> {
                 Some(wait) => Failure::retry_after(Duration::from_millis(wait), "asked to wait"),
                 None => Failure::retry(FailureKind::Internal, format!("told to fail, attempt {}", event.attempt)),
             });
+        }
+        if let Some(wait) = act.snooze_ms
+            && !Path::new("fixed").exists()
+        {
+            return Err(Failure::snooze(Duration::from_millis(wait), "it is not fixed yet"));
         }
         if act.give_up {
             return Err(Failure::give_up("told to give up"));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_admin::operate;
-use hookfast_handler::{AnyHandler, Handlers};
-use hookfast_processor::{HandlerConfig, Log};
+use hookfast_handler::{AnyHandler, Handler, Handlers};
+use hookfast_processor::{Fail, HandlerConfig, Log};
 use hookfast_store::DeadLetters;
 use hookfast_webhook::{
-    Delays, HandlerName, Interest, Ordering, Pattern, Priority, RetryPolicy, SourceName, Subscription,
+    Delays, FailureKind, HandlerName, Interest, LeastWait, Ordering, Pattern, Priority, RetryPolicy, SourceName,
+    Subscription,
 };
 use toml::Value;
 
@@ -165,12 +166,15 @@ fn built_in(value: &Value, is_own: bool, name: Option<&HandlerName>) -> Result<A
         return Err("this handler is the program's own; leave the key out".into());
     }
     match parse::text::<String>(value)?.as_str() {
-        "log" => {
-            let name = name.ok_or("the handler has no usable name")?;
-            log(name).ok_or_else(|| "it was just added".into())
-        }
-        other => Err(format!("there is no built-in handler `{}`; there is: log", other.escape_debug())),
+        "log" => named(name, Log),
+        "fail" => named(name, Fail),
+        other => Err(format!("there is no built-in handler `{}`; there is: fail, log", other.escape_debug())),
     }
+}
+
+fn named<H: Handler>(name: Option<&HandlerName>, handler: H) -> Result<Arc<dyn AnyHandler>, String> {
+    let name = name.ok_or("the handler has no usable name")?;
+    Handlers::new().with_named(name, handler).get(name.as_str()).cloned().ok_or_else(|| "it was just added".into())
 }
 
 fn log(name: &HandlerName) -> Option<Arc<dyn AnyHandler>> {
@@ -182,6 +186,7 @@ fn read_retry(section: &mut Section<'_>) -> RetryPolicy {
     let max_attempts = section.optional("max_attempts", parse::count);
     retry.max_attempts = max_attempts.map_or(retry.max_attempts, |count| u32::try_from(count).unwrap_or(u32::MAX));
     retry.jitter = section.value("jitter", share, retry.jitter);
+    retry.least_wait = section.value("least_wait", least_wait, retry.least_wait);
     retry
 }
 
@@ -211,13 +216,23 @@ fn retry(value: &Value) -> Result<RetryPolicy, String> {
     }
 }
 
+/// `{ rate_limited = "60s", timeout = "5s" }`: kinds that are not named keep their waits.
+fn least_wait(value: &Value) -> Result<LeastWait, String> {
+    let table = value.as_table().ok_or("write the kinds of failure with their waits: { rate_limited = \"60s\" }")?;
+    table.iter().try_fold(LeastWait::default(), |waits, (kind, wait)| {
+        Ok(waits.with(kind.parse::<FailureKind>()?, parse::duration(wait)?))
+    })
+}
+
 fn number(value: &Value) -> Option<f64> {
     value.as_float().or(value.as_integer().map(|number| number as f64))
 }
 
 fn share(value: &Value) -> Result<f64, String> {
-    let share = number(value).filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "write a number from 0.0 to 1.0".into())
+    let percent = |text: &str| Some(text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0);
+    let share = number(value).or_else(|| value.as_str().and_then(percent));
+    let share = share.filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "write a share from \"0%\" to \"100%\", or a number from 0.0 to 1.0".into())
 }
 
 #[derive(Clone, Copy)]

@@ -12,9 +12,6 @@ const REFERENCE: &str = include_str!("../../../../deploy/hookfast.toml");
 /// Sections that are read once, at the start.
 const READ_AT_START: [&str; 5] = ["ingest", "admin", "store", "queue", "work"];
 
-/// Keys of a handler that workers read once, at their start.
-const OF_RUNNING_HANDLERS: [&str; 6] = ["run", "retry", "max_attempts", "jitter", "deadline", "concurrency"];
-
 /// Keys of a source that hold no secret. Its provider's own keys may: tokens, and ids that requests are checked against.
 const PUBLIC_KEYS: [&str; 12] = [
     "provider",
@@ -119,8 +116,7 @@ fn is_url(key: &str) -> bool {
 
 fn is_read_at_start(key: &str) -> bool {
     let section = key.split('.').next().unwrap_or_default();
-    let last = key.rsplit('.').next().unwrap_or_default();
-    READ_AT_START.contains(&section) || (section == "handlers" && OF_RUNNING_HANDLERS.contains(&last))
+    READ_AT_START.contains(&section)
 }
 
 /// The value without what is secret in it. Where a secret stands elsewhere, the place is shown.
@@ -194,7 +190,7 @@ mod tests {
             "[ingest]\nlisten = \"127.0.0.1:2\"\nconnections = 7\npublic_url = \"https://h\"\n[sources.a]\nrate = \"2/s\"\n\
              [handlers.a]\npaused = true\ndeadline = \"1s\"\n",
         );
-        let expected = ["ingest.listen", "ingest.public_url", "work.threads", "handlers.a.deadline"];
+        let expected = ["ingest.listen", "ingest.public_url", "work.threads"];
         assert_eq!(old.need_restart(&new), expected);
         assert!(old.need_restart(&old.clone()).is_empty());
     }

@@ -7,7 +7,7 @@ use hookfast_store::StoreUrl;
 use hookfast_webhook::{Clock, HandlerName, Request, SampleOrder, Secret, SourceName, SystemClock};
 
 use super::Role;
-use super::workers::staff;
+use super::workers::assigned;
 use crate::Config;
 use crate::development::Development;
 
@@ -71,8 +71,8 @@ impl Greeting {
 
 /// Whom we work for, and whose jobs wait.
 fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
-    let works = staff(config, role).into_iter().filter(|staff| !staff.is_paused);
-    let works: Vec<_> = works.map(|staff| staff.name).collect();
+    let works = assigned(config, role).into_iter().filter(|assigned| !assigned.is_paused);
+    let works: Vec<_> = works.map(|assigned| assigned.name).collect();
     let paused = config.handlers.iter().filter(|handler| handler.is_paused);
     let paused: Vec<_> = paused.map(|handler| handler.subscription.handler.clone()).collect();
     let line = |what: &str, names: &[HandlerName]| {

@@ -34,7 +34,7 @@ use crate::{Config, Problem, in_runtime};
 use greeting::Greeting;
 use reload::table;
 use signals::Signals;
-pub(crate) use workers::staff;
+pub(crate) use workers::assigned;
 use workers::{Workers, is_named};
 
 #[derive(Debug, Args)]
@@ -317,10 +317,10 @@ impl Gateway {
 
     /// The handlers whose hints the queue takes. A queue in memory leads only to the workers of this process.
     fn served(&self, config: &Config) -> Vec<HandlerName> {
-        let here = || staff(config, &self.prepared.role).into_iter().filter(|staff| !staff.is_paused);
+        let here = || assigned(config, &self.prepared.role).into_iter().filter(|assigned| !assigned.is_paused);
         let anywhere = config.handlers.iter().filter(|handler| !handler.is_paused);
         match config.queue.url {
-            QueueUrl::Memory => here().map(|staff| staff.name).collect(),
+            QueueUrl::Memory => here().map(|assigned| assigned.name).collect(),
             QueueUrl::Nats(_) => anywhere.map(|handler| handler.subscription.handler.clone()).collect(),
         }
     }

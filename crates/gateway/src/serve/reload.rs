@@ -35,8 +35,8 @@ impl Gateway {
                 warn_of_restart(at_start, &config.settings);
                 let (sources, handlers) = (config.sources.len(), config.handlers.len());
                 workers.queue.serve(&self.served(&config)).await;
-                workers.pause(&config);
-                self.tell_of_changed_handlers(workers, &config);
+                workers.assign(&config, &self.prepared.role);
+                self.warn_of_unclaimed_jobs(workers, &config);
                 if let Some(ingest) = ingest {
                     ingest.reload(table(config));
                 }
@@ -45,10 +45,8 @@ impl Gateway {
         }
     }
 
-    fn tell_of_changed_handlers(&self, workers: &Workers, config: &Config) {
-        for handler in workers.configured.reload(config) {
-            tracing::warn!(handler, "the handler `{handler}` is new: its jobs wait until the next start");
-        }
+    fn warn_of_unclaimed_jobs(&self, workers: &Workers, config: &Config) {
+        workers.configured.reload(config);
         if let Some(store) = self.keeping.store() {
             tokio::spawn(unclaimed::warn(store, Arc::clone(&workers.configured)));
         }

@@ -1,6 +1,5 @@
 //! The workers of this process: which handlers they run, and their start, pause and end.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,6 @@ use std::time::Duration;
 use hookfast_processor::{Assigned, Surroundings};
 use hookfast_queue::Queue;
 use hookfast_store::{Store, StoreError};
-use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -29,7 +27,7 @@ const WORKERS_END_WITHIN: Duration = Duration::from_secs(6);
 /// The workers of this process. They start when there is a store to work on.
 pub(super) struct Workers {
     /// The handlers that they run; none if this process only receives.
-    staff: Option<Vec<Assigned>>,
+    assigned: Option<Vec<Assigned>>,
     pub(super) config: hookfast_processor::Config,
     pub(super) queue: Arc<dyn Queue>,
     apart: Arc<OwnProcess>,
@@ -47,29 +45,28 @@ enum Stage {
 
 impl Workers {
     pub(super) fn of(config: &Config, role: &Role, file: Option<&Path>, queue: &Arc<dyn Queue>) -> Self {
-        let longest_run = config.handlers.iter().map(|handler| handler.config.deadline).max().unwrap_or_default();
         Self {
-            staff: role.works().then(|| staff(config, role)),
+            assigned: role.works().then(|| assigned(config, role)),
             config: config.work.clone(),
             queue: Arc::clone(queue),
-            apart: Arc::new(OwnProcess { config_file: file.map(Path::to_owned), longest_run }),
+            apart: Arc::new(OwnProcess::new(file, longest_run(config))),
             configured: Configured::of(config),
             stage: Stage::NotYet,
         }
     }
 
     pub(super) fn are_to_start(&self) -> bool {
-        self.staff.is_some() && matches!(self.stage, Stage::NotYet)
+        self.assigned.is_some() && matches!(self.stage, Stage::NotYet)
     }
 
     /// Claims, sweeps and outcomes run in the runtime of the commits. On SQLite they take turns with recording, and in the
     /// runtime of the requests each turn would wait for the requests.
     pub(super) fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
-        if let Some(staff) = &self.staff {
+        if let Some(assigned) = &self.assigned {
             commits.spawn(unclaimed::warn(Arc::clone(&store), Arc::clone(&self.configured)));
             let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
             let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
-            let start = start_workers(surroundings, staff.clone(), self.config.clone());
+            let start = start_workers(surroundings, assigned.clone(), self.config.clone());
             self.stage = Stage::Starting(commits.spawn(start));
         }
     }
@@ -78,26 +75,23 @@ impl Workers {
     pub(super) async fn started(&mut self) -> Result<(), StoreError> {
         let Stage::Starting(starting) = &mut self.stage else { return std::future::pending().await };
         let running = starting.await.expect("nothing in it panics or ends it")?;
-        // A reload may have paused some meanwhile.
-        running.pause(&self.paused());
+        // A reload may have changed them meanwhile.
+        running.assign(self.assigned.clone().unwrap_or_default());
         self.stage = Stage::Running(running);
         Ok(())
     }
 
-    fn paused(&self) -> HashSet<HandlerName> {
-        let staff = self.staff.iter().flatten();
-        staff.filter(|staff| staff.is_paused).map(|staff| staff.name.clone()).collect()
-    }
-
-    /// Pauses the handlers that the configuration pauses or does not have any more, and lets the others go on.
-    pub(super) fn pause(&mut self, config: &Config) {
-        for staff in self.staff.iter_mut().flatten() {
-            let configured = config.handlers.iter().find(|handler| is_named(handler, staff.name.as_str()));
-            staff.is_paused = configured.is_none_or(|handler| handler.is_paused);
+    /// Runs the handlers of a configuration that was reloaded, and no others.
+    pub(super) fn assign(&mut self, config: &Config, role: &Role) {
+        if self.assigned.is_none() {
+            return;
         }
+        let assigned = assigned(config, role);
+        self.apart.set_longest_run(longest_run(config));
         if let Stage::Running(running) = &self.stage {
-            running.pause(&self.paused());
+            running.assign(assigned.clone());
         }
+        self.assigned = Some(assigned);
     }
 
     pub(super) fn must_end(&self) -> CancellationToken {
@@ -126,14 +120,19 @@ impl Workers {
     }
 }
 
+/// The longest time that a run may take, of all handlers.
+fn longest_run(config: &Config) -> Duration {
+    config.handlers.iter().map(|handler| handler.config.deadline).max().unwrap_or_default()
+}
+
 /// Starts workers, as soon as the store can be used.
 async fn start_workers(
     surroundings: Surroundings,
-    staff: Vec<Assigned>,
+    assigned: Vec<Assigned>,
     config: hookfast_processor::Config,
 ) -> Result<hookfast_processor::Running, StoreError> {
     loop {
-        let start = hookfast_processor::start(surroundings.clone(), staff.clone(), config.clone());
+        let start = hookfast_processor::start(surroundings.clone(), assigned.clone(), config.clone());
         let what =
             "the tables of the handlers: the workers start when these are there, and events are received meanwhile";
         match say_if_slow(what, start).await {
@@ -146,8 +145,8 @@ async fn start_workers(
     }
 }
 
-/// Whom this process works for.
-pub(crate) fn staff(config: &Config, role: &Role) -> Vec<Assigned> {
+/// The handlers that this process runs.
+pub(crate) fn assigned(config: &Config, role: &Role) -> Vec<Assigned> {
     let is_wanted = |handler: &&ConfiguredHandler| match role {
         Role::Work(wanted) if !wanted.is_empty() => wanted.iter().any(|name| is_named(handler, name)),
         _ => true,

@@ -25,7 +25,7 @@ const LARGEST_PART: u32 = 4096;
 const LATEST: u32 = 16;
 
 pub(super) struct Walk {
-    worker: Arc<Worker>,
+    pub(super) worker: Arc<Worker>,
     sweep_every: Duration,
     dispatch_again_after: Duration,
     /// A job with this many crashes is dead if it crashes once more.
@@ -88,7 +88,7 @@ impl Walk {
 
     /// Dispatches the next part. Says whether there may be more for now.
     pub(super) async fn step(&mut self, sweeper: &Sweeper) -> Result<bool, StoreError> {
-        if self.worker.is_paused() {
+        if !self.worker.gate().is_open() {
             self.start_over();
             return Ok(false);
         }
@@ -97,7 +97,7 @@ impl Walk {
         if limit == 0 {
             return Ok(false);
         }
-        let ordering = self.worker.config.ordering;
+        let ordering = self.worker.settings().config.ordering;
         let due = DueJobs { handler: self.name(), after: self.place, limit, ordering };
         let due = sweeper.store.due_jobs(&due).await?;
         if !self.dispatch(sweeper, &due).await {
@@ -164,7 +164,6 @@ mod tests {
     use super::*;
     use crate::Running;
     use crate::testing::{Idle, workers};
-    use crate::worker::Shared;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -233,28 +232,28 @@ mod tests {
         queue: Arc<Watched>,
         sweeper: Sweeper,
         walk: Walk,
-        _workers: (Running, Arc<Shared>),
+        _running: Running,
     }
 
     impl Field {
         async fn new(queue: Arc<Watched>, config: Config) -> Self {
             let store = TestStore::new::<Idle>().await;
             let dyn_queue: Arc<dyn Queue> = Arc::clone(&queue) as _;
-            let (running, shared) = workers(&store, Arc::clone(&dyn_queue), config.clone());
+            let (running, worker) = workers(&store, Arc::clone(&dyn_queue), config.clone());
             let sweeper = Sweeper {
                 store: Arc::clone(store.store()),
                 queue: dyn_queue,
-                workers: running.assigned.clone(),
-                metrics: Arc::clone(&shared.metrics),
+                table: Arc::clone(&running.table),
+                metrics: Arc::clone(&worker.shared.metrics),
                 config: config.clone(),
-                leases: Arc::clone(&shared.leases),
-                trouble: Arc::clone(&shared.trouble),
-                look_again: Arc::clone(&shared.look_again),
+                leases: Arc::clone(&worker.shared.leases),
+                trouble: Arc::clone(&worker.shared.trouble),
+                look_again: Arc::clone(&worker.shared.look_again),
                 dispatched: Counter::noop(),
                 failed: Counter::noop(),
             };
-            let walk = Walk::new(&running.assigned[0], &config);
-            Self { store, queue, sweeper, walk, _workers: (running, shared) }
+            let walk = Walk::new(&worker, &config);
+            Self { store, queue, sweeper, walk, _running: running }
         }
 
         /// Records jobs that are due, in their order.

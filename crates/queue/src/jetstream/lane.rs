@@ -4,7 +4,7 @@
 //! Each message says how many more there are; these are *fetched*, as many as the caller has use for. So a process takes
 //! no more than it can handle, but for one hint in each lane.
 //!
-//! What arrives is kept here until somebody pulls it: a pull that is dropped loses nothing.
+//! What arrives is kept here until a worker pulls it: a pull that is dropped loses nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -79,7 +79,7 @@ enum Kind {
 #[derive(PartialEq, Eq)]
 pub(super) enum Heard {
     Something,
-    /// The server should have said something, or refused: somebody should look.
+    /// The server should have said something, or refused: the keeper should look.
     Silence,
 }
 

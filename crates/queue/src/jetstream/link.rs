@@ -1,4 +1,4 @@
-//! Whether hints can get through now. The keeper decides it; all others ask here, and say when somebody should look again.
+//! Whether hints can get through now. The keeper decides it; all others ask here, and say when the keeper should look again.
 
 use tokio::sync::{Notify, watch};
 
