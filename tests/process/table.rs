@@ -78,7 +78,9 @@ fn a_reload_changes_concurrency_deadline_and_retries(on: On) {
     let too_many = "SELECT count(*) FROM attempts WHERE message LIKE '%4 at once are too many%'";
     eventually("four run at once", || rig.gateway.query(too_many) != [["0"]]);
     for number in 0..4 {
-        eventually("all have ended", || rig.job(&format!("evt_{number}")).0 == "succeeded");
+        // The one that was too many may be so again when it is retried.
+        let is_ended = || ["succeeded", "dead_letter"].contains(&rig.job(&format!("evt_{number}")).0.as_str());
+        eventually("all have ended", is_ended);
     }
     reload(&rig.gateway, FOUR, ALONE);
     run_one_at_a_time("after");

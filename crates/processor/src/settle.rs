@@ -105,8 +105,8 @@ impl Settler {
         }
     }
 
-    /// The walk may have passed these jobs while others of their key were before them. If the queue has no room, the walk starts over. The
-    /// next outcomes do not wait for the queue's server.
+    /// The walk may have passed these jobs while others of their key were before them. If the queue has no room, the walk starts
+    /// over. The next outcomes do not wait for the queue's server.
     fn dispatch(&self, hints: Vec<Hint>) {
         let (queue, look_again) = (Arc::clone(&self.queue), Arc::clone(&self.look_again));
         tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use hookfast_processor::Handlers;
+use hookfast_handler::Handlers;
 use serde_json::json;
 
 use crate::config::{Settings, Shown, load, load_for_operators};

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use hookfast_processor::Handlers;
+use hookfast_handler::Handlers;
 use hookfast_store::{Migrate, Store, StoreUrl, open};
 use hookfast_webhook::HandlerName;
 use uuid::Uuid;
