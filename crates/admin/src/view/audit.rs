@@ -8,7 +8,7 @@ use time::serde::rfc3339;
 
 /// An act of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Audit {
+pub struct AuditView {
     /// Its id.
     pub id: String,
     /// When it began.
@@ -30,7 +30,7 @@ pub struct Audit {
     pub done: bool,
 }
 
-impl From<&store::Audit> for Audit {
+impl From<&store::Audit> for AuditView {
     fn from(audit: &store::Audit) -> Self {
         Self {
             id: audit.id.to_string(),

@@ -7,11 +7,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::serde::rfc3339;
 
-use super::Attempt;
+use super::AttemptView;
 
 /// An event as a line in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct EventSummary {
+pub struct EventSummaryView {
     /// Its id.
     pub id: String,
     /// The source it came to.
@@ -37,7 +37,7 @@ pub struct EventSummary {
     pub job_count: i64,
 }
 
-impl From<&store::EventSummary> for EventSummary {
+impl From<&store::EventSummary> for EventSummaryView {
     fn from(event: &store::EventSummary) -> Self {
         Self {
             id: event.id.to_string(),
@@ -56,10 +56,10 @@ impl From<&store::EventSummary> for EventSummary {
 
 /// An event with its request, its jobs and their attempts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Event {
+pub struct EventView {
     /// What a list shows of it.
     #[serde(flatten)]
-    pub summary: EventSummary,
+    pub summary: EventSummaryView,
     /// How the request was proved genuine.
     pub proof: &'static str,
     /// The id of the request.
@@ -75,14 +75,14 @@ pub struct Event {
     /// The body, byte for byte.
     pub body_base64: String,
     /// The first and the last times it came again.
-    pub came_again: Vec<Arrival>,
+    pub came_again: Vec<ArrivalView>,
     /// One job for each of its handlers.
-    pub jobs: Vec<EventJob>,
+    pub jobs: Vec<EventJobView>,
 }
 
-impl Event {
+impl EventView {
     /// The event with its jobs, as [`jobs_of`] gives them.
-    pub fn new(event: &store::StoredEvent, jobs: Vec<EventJob>) -> Self {
+    pub fn new(event: &store::StoredEvent, jobs: Vec<EventJobView>) -> Self {
         let header = |(name, value): (&str, &[u8])| (name.to_owned(), String::from_utf8_lossy(value).into_owned());
         Self {
             summary: (&event.summary).into(),
@@ -93,7 +93,7 @@ impl Event {
             url: event.url.clone(),
             headers: event.headers.iter().map(header).collect(),
             body_base64: BASE64.encode(&event.body),
-            came_again: event.came_again.iter().map(Arrival::from).collect(),
+            came_again: event.came_again.iter().map(ArrivalView::from).collect(),
             jobs,
         }
     }
@@ -101,7 +101,7 @@ impl Event {
 
 /// A time at which an event came again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Arrival {
+pub struct ArrivalView {
     /// Which resend it was, from 1.
     pub number: i64,
     /// When.
@@ -113,7 +113,7 @@ pub struct Arrival {
     pub remote_address: String,
 }
 
-impl From<&store::KeptArrival> for Arrival {
+impl From<&store::KeptArrival> for ArrivalView {
     fn from(arrival: &store::KeptArrival) -> Self {
         let store::KeptArrival { number, received_at, request_id, remote_address } = arrival;
         Self {
@@ -127,7 +127,7 @@ impl From<&store::KeptArrival> for Arrival {
 
 /// A job of an event, with its attempts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct EventJob {
+pub struct EventJobView {
     /// The handler it is for.
     pub handler: String,
     /// Its state.
@@ -142,25 +142,25 @@ pub struct EventJob {
     /// Why it is a dead letter, or how it was resolved.
     pub reason: Option<String>,
     /// Its runs, the first one first.
-    pub history: Vec<Attempt>,
+    pub history: Vec<AttemptView>,
 }
 
 /// The jobs of an event, each with its attempts.
-pub async fn jobs_of(store: &dyn Operate, event: EventId) -> Result<Vec<EventJob>, StoreError> {
+pub async fn jobs_of(store: &dyn Operate, event: EventId) -> Result<Vec<EventJobView>, StoreError> {
     let mut jobs = Vec::new();
     for job in store.jobs_of(event).await? {
         let history = match HandlerName::new(&job.handler) {
             Ok(handler) => store.attempts(&JobId { event, handler }).await?,
             Err(_) => Vec::new(),
         };
-        jobs.push(EventJob {
+        jobs.push(EventJobView {
             handler: job.handler,
             state: job.state,
             attempts: job.attempts,
             due_at: job.due_at,
             priority: job.priority.as_str(),
             reason: job.reason,
-            history: history.iter().map(Attempt::from).collect(),
+            history: history.iter().map(AttemptView::from).collect(),
         });
     }
     Ok(jobs)

@@ -9,7 +9,7 @@ use time::serde::rfc3339;
 
 /// A job as a line in a list, or an event without a handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Job {
+pub struct JobView {
     /// The event.
     pub event_id: String,
     /// The handler, if there is a job.
@@ -47,7 +47,7 @@ pub struct Job {
     pub ordering_key: Option<String>,
 }
 
-impl From<&Found> for Job {
+impl From<&Found> for JobView {
     fn from(found: &Found) -> Self {
         Self {
             event_id: found.event.to_string(),
@@ -71,29 +71,29 @@ impl From<&Found> for Job {
 
 /// A job, and whether its handler is in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ListedJob {
+pub struct ListedJobView {
     /// The job.
     #[serde(flatten)]
-    pub job: Job,
+    pub job: JobView,
     /// Whether the configuration has its handler.
     pub configured: bool,
 }
 
 /// A dead letter with its history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DeadLetter {
+pub struct DeadLetterView {
     /// The job.
     #[serde(flatten)]
-    pub job: Job,
+    pub job: JobView,
     /// Its runs, the first one first.
-    pub history: Vec<Attempt>,
+    pub history: Vec<AttemptView>,
     /// What it has done, by key.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<EffectView>,
 }
 
 /// A run of a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Attempt {
+pub struct AttemptView {
     /// Its number, from 1; a replay starts again.
     pub number: u32,
     /// When it began.
@@ -109,7 +109,7 @@ pub struct Attempt {
     pub worker: String,
 }
 
-impl From<&store::Attempt> for Attempt {
+impl From<&store::Attempt> for AttemptView {
     fn from(attempt: &store::Attempt) -> Self {
         Self {
             number: attempt.number,
@@ -124,7 +124,7 @@ impl From<&store::Attempt> for Attempt {
 
 /// The marker of a side effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Effect {
+pub struct EffectView {
     /// The handler's name for it.
     pub key: String,
     /// The idempotency key for the outside.
@@ -140,7 +140,7 @@ pub struct Effect {
     pub result: Option<Value>,
 }
 
-impl From<&store::Effect> for Effect {
+impl From<&store::Effect> for EffectView {
     fn from(effect: &store::Effect) -> Self {
         Self {
             key: effect.key.clone(),
@@ -161,16 +161,16 @@ pub async fn dead_letters_of(
     store: &dyn Operate,
     event: EventId,
     handler: Option<&str>,
-) -> Result<Vec<DeadLetter>, AskError> {
+) -> Result<Vec<DeadLetterView>, AskError> {
     let filter = Filter { events: vec![event], handler: handler.map(Into::into), ..Filter::default() };
     let mut letters = Vec::new();
     for found in store.find(Which::DeadLetters, &filter, None, EVERY_HANDLER).await? {
         let Some(handler) = found.handler.clone() else { continue };
         let id = JobId { event, handler };
-        letters.push(DeadLetter {
+        letters.push(DeadLetterView {
             job: (&found).into(),
-            history: store.attempts(&id).await?.iter().map(Attempt::from).collect(),
-            effects: store.effects(&id).await?.iter().map(Effect::from).collect(),
+            history: store.attempts(&id).await?.iter().map(AttemptView::from).collect(),
+            effects: store.effects(&id).await?.iter().map(EffectView::from).collect(),
         });
     }
     Ok(letters)

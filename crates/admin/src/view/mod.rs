@@ -7,6 +7,6 @@ mod job;
 #[cfg(test)]
 mod tests;
 
-pub use audit::Audit;
-pub use event::{Arrival, Event, EventJob, EventSummary, jobs_of};
-pub use job::{Attempt, DeadLetter, Effect, Job, ListedJob, dead_letters_of};
+pub use audit::AuditView;
+pub use event::{ArrivalView, EventJobView, EventSummaryView, EventView, jobs_of};
+pub use job::{AttemptView, DeadLetterView, EffectView, JobView, ListedJobView, dead_letters_of};

@@ -44,14 +44,14 @@ fn a_job() {
         "source": "stripe", "type": "invoice.paid", "account": null, "received_at": "2026-07-01T07:00:00Z",
         "priority": "high", "ordering_key": "a",
     });
-    assert_eq!(to_value(Job::from(&found())).expect("JSON"), expected);
+    assert_eq!(to_value(JobView::from(&found())).expect("JSON"), expected);
     let mut listed = expected.clone();
     listed["configured"] = true.into();
-    assert_eq!(to_value(ListedJob { job: (&found()).into(), configured: true }).expect("JSON"), listed);
+    assert_eq!(to_value(ListedJobView { job: (&found()).into(), configured: true }).expect("JSON"), listed);
     let mut letter = expected;
     letter["history"] = json!([]);
     letter["effects"] = json!([]);
-    let dead = DeadLetter { job: (&found()).into(), history: Vec::new(), effects: Vec::new() };
+    let dead = DeadLetterView { job: (&found()).into(), history: Vec::new(), effects: Vec::new() };
     assert_eq!(to_value(dead).expect("JSON"), letter);
 }
 
@@ -69,7 +69,7 @@ fn an_attempt_and_an_effect() {
         "number": 1, "started_at": "2026-07-01T08:00:00Z", "duration_ms": 1.5, "failure": null, "message": null,
         "worker": "w",
     });
-    assert_eq!(to_value(Attempt::from(&attempt)).expect("JSON"), expected);
+    assert_eq!(to_value(AttemptView::from(&attempt)).expect("JSON"), expected);
     let effect = store::Effect {
         key: "post".into(),
         id: id(),
@@ -82,7 +82,7 @@ fn an_attempt_and_an_effect() {
         "key": "post", "idempotency_key": ID, "runs": 2, "done": true, "done_at": "2026-07-01T08:00:00Z",
         "result": {"a": 1},
     });
-    assert_eq!(to_value(Effect::from(&effect)).expect("JSON"), expected);
+    assert_eq!(to_value(EffectView::from(&effect)).expect("JSON"), expected);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn an_event_in_a_list() {
         "id": ID, "source": "stripe", "dedupe_key": "evt_1", "type": "invoice.paid", "account": "acct",
         "occurred_at": null, "received_at": "2026-07-01T07:00:00Z", "size_bytes": 7, "resends": 1, "job_count": 2,
     });
-    assert_eq!(to_value(EventSummary::from(&event)).expect("JSON"), expected);
+    assert_eq!(to_value(EventSummaryView::from(&event)).expect("JSON"), expected);
 }
 
 #[test]
@@ -124,5 +124,5 @@ fn an_act() {
         "id": ID, "at": "2026-07-01T07:00:00Z", "who": "ann", "action": "replay", "why": null, "filter": {"a": 1},
         "jobs": 3, "next_after": ID, "done": false,
     });
-    assert_eq!(to_value(Audit::from(&audit)).expect("JSON"), expected);
+    assert_eq!(to_value(AuditView::from(&audit)).expect("JSON"), expected);
 }

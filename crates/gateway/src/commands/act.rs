@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use hookfast_admin::operate::{ActError, Count, Preview, Progress, Selection, how_many};
-use hookfast_admin::view::Job;
+use hookfast_admin::view::JobView;
 use hookfast_store::{Filter, Resolution, Store, Which};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -174,7 +174,7 @@ pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool
 pub(crate) fn print_preview(seen: &Preview, selection: &Selection, as_json: bool) {
     let Preview { count, looked_at, skipped, by_handler, by_reason, by_type, sample } = seen;
     if as_json {
-        let sample: Vec<_> = sample.iter().map(Job::from).collect();
+        let sample: Vec<_> = sample.iter().map(JobView::from).collect();
         outln!(
             "{}",
             json!({

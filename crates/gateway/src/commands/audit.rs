@@ -37,7 +37,7 @@ async fn list(config: OperatorConfig, arguments: &ListArguments) -> Result<(), E
     let audits = store.latest_audits(arguments.limit).await?;
     store.close().await;
     if arguments.json {
-        audits.iter().for_each(|audit| print_json(&view::Audit::from(audit)));
+        audits.iter().for_each(|audit| print_json(&view::AuditView::from(audit)));
     } else if audits.is_empty() {
         outln!("Nothing was replayed, resolved or moved yet.");
     } else {

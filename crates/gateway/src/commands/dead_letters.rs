@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use hookfast_admin::operate::{Resolve, how_many, preview, resolve as resolve_all};
-use hookfast_admin::view::{DeadLetter, Effect, Job, dead_letters_of};
+use hookfast_admin::view::{DeadLetterView, EffectView, JobView, dead_letters_of};
 use hookfast_store::{Operate, Which};
 use hookfast_webhook::EventId;
 use serde_json::json;
@@ -112,7 +112,7 @@ async fn list(config: OperatorConfig, arguments: &ListArguments) -> Result<(), E
     let count = how_many(&*store, Which::DeadLetters, &filter, found.len(), arguments.limit).await?;
     store.close().await;
     if arguments.json {
-        found.iter().for_each(|found| print_json(&Job::from(found)));
+        found.iter().for_each(|found| print_json(&JobView::from(found)));
     } else if found.is_empty() {
         outln!("No dead letter matches.");
     } else {
@@ -191,8 +191,8 @@ async fn none_of(store: &dyn Operate, arguments: &ShowArguments) -> Result<Exit,
     }))
 }
 
-fn print(letter: &DeadLetter) {
-    let DeadLetter { job, history, effects } = letter;
+fn print(letter: &DeadLetterView) {
+    let DeadLetterView { job, history, effects } = letter;
     let (event, handler) = (&job.event_id, job.handler.as_deref().unwrap_or("-"));
     let line = |name: &str, value: &str| outln!("{name:10}  {value}");
     line("event", event);
@@ -211,8 +211,8 @@ fn print(letter: &DeadLetter) {
     outln!("The request:   hookfast events show {event}\n");
 }
 
-fn effect_line(effect: &Effect) -> String {
-    let Effect { key, idempotency_key: id, runs, done, .. } = effect;
+fn effect_line(effect: &EffectView) -> String {
+    let EffectView { key, idempotency_key: id, runs, done, .. } = effect;
     let state = if *done { "done" } else { "begun, not known to be done" };
     format!("{}: {state}, begun {runs}x, idempotency key {id}", plain(key))
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use hookfast_admin::operate::how_many;
-use hookfast_admin::view::{self, EventJob};
+use hookfast_admin::view::{self, EventJobView};
 use hookfast_store::{EventSummary, Filter, KeptArrival, Operate, StoredEvent, Which};
 use hookfast_webhook::EventId;
 use uuid::Uuid;
@@ -70,7 +70,7 @@ async fn list(config: OperatorConfig, arguments: &ListArguments) -> Result<(), E
     let events = store.latest_events(limit).await?;
     store.close().await;
     if as_json {
-        events.iter().for_each(|event| print_json(&view::EventSummary::from(event)));
+        events.iter().for_each(|event| print_json(&view::EventSummaryView::from(event)));
     } else if events.is_empty() {
         outln!("No events yet. `hookfast serve` prints where to send them.");
     } else {
@@ -91,7 +91,7 @@ async fn show(config: OperatorConfig, arguments: &ShowArguments) -> Result<(), E
         return std::io::stdout().write_all(&event.body).map_err(Exit::failed);
     }
     if as_json {
-        print_json(&view::Event::new(&event, jobs));
+        print_json(&view::EventView::new(&event, jobs));
     } else {
         print_event(&event, &jobs);
     }
@@ -102,7 +102,7 @@ async fn list_unhandled(store: &dyn Operate, limit: u32, as_json: bool) -> Resul
     let found = store.find(Which::Unhandled, &Filter::default(), None, limit).await?;
     let count = how_many(store, Which::Unhandled, &Filter::default(), found.len(), limit).await?;
     if as_json {
-        found.iter().for_each(|found| print_json(&view::Job::from(found)));
+        found.iter().for_each(|found| print_json(&view::JobView::from(found)));
     } else if found.is_empty() {
         outln!("Every event has a handler.");
     } else {
@@ -131,7 +131,7 @@ fn print_table(events: &[EventSummary]) {
     }
 }
 
-fn print_event(event: &StoredEvent, jobs: &[EventJob]) {
+fn print_event(event: &StoredEvent, jobs: &[EventJobView]) {
     let summary = &event.summary;
     let line = |name: &str, value: &str| outln!("{name:12}  {value}");
     line("event", &summary.id.to_string());

@@ -28,8 +28,8 @@ pub(crate) struct FilterArguments {
     #[arg(long, value_name = "KIND")]
     pub(crate) failure: Option<FailureKind>,
 
-    /// Only events received at this time or later: `2026-07-01T08:00:00Z`, a day such as `2026-07-01` (from 00:00 UTC), or an age such as
-    /// `2h` or `3d`
+    /// Only events received at this time or later: `2026-07-01T08:00:00Z`, a day such as `2026-07-01` (from 00:00 UTC), or an
+    /// age such as `2h` or `3d`
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) since: Option<OffsetDateTime>,
 

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use hookfast_admin::operate::{
     Abandon, HandlerJobs, Outcome, Progress, Selection, Targets, abandon, how_many, preview, resume_abandon, summary,
 };
-use hookfast_admin::view::{Job, ListedJob};
+use hookfast_admin::view::{JobView, ListedJobView};
 use hookfast_store::{Filter, Found, Store, Which};
 use hookfast_webhook::{HandlerName, JobState};
 use serde_json::json;
@@ -184,7 +184,7 @@ async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &ListArgume
     if found.is_empty() {
         refuse_unknown(store, config, &filter, "--handler").await?;
     }
-    let listed = |found| ListedJob { job: Job::from(found), configured: is_configured(found, handlers) };
+    let listed = |found| ListedJobView { job: JobView::from(found), configured: is_configured(found, handlers) };
     if arguments.json {
         found.iter().for_each(|found| print_json(&listed(found)));
         return Ok(());

@@ -114,6 +114,17 @@ fn selection(arguments: &ReplayArguments) -> Selection {
     Selection { which, filter: arguments.filter.filter(&arguments.events, of), onto, limit: arguments.act.limit }
 }
 
+fn order(arguments: &ReplayArguments, selection: Selection) -> Replay {
+    Replay {
+        selection,
+        who: who(arguments.act.who.as_deref()),
+        why: arguments.why.clone(),
+        force_effects: arguments.force_effects,
+        rate: arguments.rate,
+        batch: BATCH_MAX,
+    }
+}
+
 /// Begins a replay, if there is something to replay and it is really wanted.
 async fn begin(
     store: &dyn Store,
@@ -139,14 +150,7 @@ async fn begin(
         return say_nothing_found(store, &selection, act.json).await.map(|()| None);
     }
     confirm(&selection, seen.count, "replay", act.yes)?;
-    let order = Replay {
-        selection,
-        who: who(act.who.as_deref()),
-        why: arguments.why.clone(),
-        force_effects: arguments.force_effects,
-        rate: arguments.rate,
-        batch: BATCH_MAX,
-    };
+    let order = order(arguments, selection);
     let bar = progress_bar(seen.count, act.json);
     let stop = stop_at_signal()?;
     let outcome = replay(store, &order, handlers, |progress| show(&bar, progress), &stop).await;

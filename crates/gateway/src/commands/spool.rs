@@ -43,19 +43,25 @@ pub(crate) async fn show(config: OperatorConfig, as_json: bool) -> Result<(), Ex
             outln!("They are drained by the gateway that has this spool, as soon as Postgres takes them.");
         }
     }
-    if refused > 0 {
-        outln!("{refused} of them are set aside, because Postgres did not take them; the others pass them:");
-        for SetAside { id, source, size_bytes, reason, .. } in &aside {
-            outln!("  {id} from {source}, {size_bytes} bytes: {reason}");
-        }
-        if (aside.len() as u64) < refused {
-            outln!("  … and {} more", refused - aside.len() as u64);
-        }
-        outln!(
-            "The gateway tries them again, after 5 minutes at first, then less often up to once an hour, and at its start."
-        );
-    }
+    print_set_aside(refused, &aside);
     Ok(())
+}
+
+/// Events that Postgres did not take.
+fn print_set_aside(refused: u64, aside: &[SetAside]) {
+    if refused == 0 {
+        return;
+    }
+    outln!("{refused} of them are set aside, because Postgres did not take them; the others pass them:");
+    for SetAside { id, source, size_bytes, reason, .. } in aside {
+        outln!("  {id} from {source}, {size_bytes} bytes: {reason}");
+    }
+    if (aside.len() as u64) < refused {
+        outln!("  … and {} more", refused - aside.len() as u64);
+    }
+    outln!(
+        "The gateway tries them again, after 5 minutes at first, then less often up to once an hour, and at its start."
+    );
 }
 
 fn as_value(event: &SetAside) -> Value {

@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
-use hookfast_admin::view::Attempt;
+use hookfast_admin::view::AttemptView;
 use hookfast_store::Found;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -50,8 +50,8 @@ pub(crate) fn print_unhandled(found: &[Found]) {
 }
 
 /// A run in one line. The sender of the event may have had a hand in the message.
-pub(crate) fn attempt_line(attempt: &Attempt) -> String {
-    let Attempt { number, started_at, duration_ms, failure, message, worker } = attempt;
+pub(crate) fn attempt_line(attempt: &AttemptView) -> String {
+    let AttemptView { number, started_at, duration_ms, failure, message, worker } = attempt;
     let outcome = match (failure, message) {
         (None, _) => "succeeded".into(),
         (Some(failure), None) => failure.clone(),
