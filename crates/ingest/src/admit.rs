@@ -1,5 +1,7 @@
-//! Who may send what, how often. The first stage decides before a byte of the body is read; what a source takes is counted
-//! when a request is known to be genuine, and what it refuses when it is known not to be.
+//! The first step: [`Visit::admit`] decides by the head alone whether a request may send its body.
+//!
+//! Before it, `http` has found the source. After it, `body` reads. The limits of this file have two more questions, which later
+//! steps ask: what a source takes is counted when a request is known to be genuine, what it refuses when it is known not to be.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,17 +12,30 @@ use std::time::Duration;
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use http::request::Parts;
-use http::uri::Authority;
-use http::{Version, header};
 use tokio::time::Instant;
 
 use crate::address::{limited_as, network_of};
-use crate::answer::Rejection;
+use crate::rejection::Rejection;
+use crate::stages::Visit;
 use crate::{Config, Source};
 
 /// A client with a genuine request within this time is not turned away for what it was refused: several senders may share
 /// its address.
 const GENUINE_FOR: Duration = Duration::from_secs(60);
+
+/// A request that its source takes from this client. Its body may be read.
+pub(crate) struct Admitted<'a> {
+    pub(crate) visit: Visit<'a>,
+    pub(crate) head: Parts,
+}
+
+impl<'a> Visit<'a> {
+    /// Refuses by method, address and rate, before a byte of the body is read.
+    pub(crate) fn admit(self, head: Parts) -> Result<Admitted<'a>, Rejection> {
+        self.ingest.limits.admit(&head, self.source, self.caller.address)?;
+        Ok(Admitted { visit: self, head })
+    }
+}
 
 /// The limits that all sources share.
 pub(crate) struct Limits {
@@ -154,41 +169,9 @@ impl Refusals {
     }
 }
 
-/// hyper takes requests without a host or with two of them; a proxy before us might have chosen the other one.
-pub(crate) fn check_host(head: &Parts) -> Result<(), Rejection> {
-    let mut hosts = head.headers.get_all(header::HOST).iter();
-    let host = hosts.next();
-    if hosts.next().is_some() {
-        return Err(Rejection::BadRequest("There is more than one Host."));
-    }
-    let Some(host) = host else {
-        let optional = head.version == Version::HTTP_10;
-        return if optional { Ok(()) } else { Err(Rejection::BadRequest("There is no Host.")) };
-    };
-    let not_a_host = Rejection::BadRequest("The Host is not a host.");
-    // An authority may also name a user, which a host must not.
-    let Some(host) = Authority::try_from(host.as_bytes()).ok().filter(|host| !host.as_str().contains('@')) else {
-        return Err(not_a_host);
-    };
-    match head.uri.authority() {
-        Some(other) if *other != host => Err(Rejection::BadRequest("The Host is not the one in the URL.")),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use http::Request;
-
     use super::*;
-
-    fn check(uri: &str, version: Version, hosts: &[&str]) -> bool {
-        let mut request = Request::builder().uri(uri).version(version);
-        for host in hosts {
-            request = request.header(header::HOST, *host);
-        }
-        check_host(&request.body(()).expect("a request").into_parts().0).is_ok()
-    }
 
     #[test]
     fn what_a_source_refuses_has_a_limit_that_genuine_requests_do_not_meet() {
@@ -214,18 +197,5 @@ mod tests {
         assert!(limits.refusals.admit(attacker).is_ok());
         limits.forget_idle_addresses();
         assert!(limits.note_refusal(&source, Some(attacker)).is_err(), "it is not forgotten yet");
-    }
-
-    #[test]
-    fn there_must_be_one_host_and_no_other_in_the_url() {
-        assert!(check("/x", Version::HTTP_11, &["a.example"]));
-        assert!(check("http://a.example/x", Version::HTTP_11, &["A.example"]));
-        assert!(check("/x", Version::HTTP_10, &[]));
-        assert!(!check("/x", Version::HTTP_11, &[]));
-        assert!(!check("/x", Version::HTTP_11, &["a.example", "a.example"]));
-        assert!(!check("/x", Version::HTTP_11, &[""]));
-        assert!(!check("/x", Version::HTTP_11, &["a.example/path"]));
-        assert!(!check("/x", Version::HTTP_11, &["a.example@b.example"]));
-        assert!(!check("http://b.example/x", Version::HTTP_11, &["a.example"]));
     }
 }

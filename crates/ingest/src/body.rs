@@ -1,31 +1,89 @@
-//! Reading a body: whole or not at all, within its limit, in time, and within the memory for all bodies together.
+//! The second step: [`Admitted::read_body`] reads a body, whole or not at all.
+//!
+//! Before it, `admit` has decided by the head. After it, `verify` looks at the content. A body is bounded by its source's limit,
+//! in time, and by the `memory` that all bodies share.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hookfast_webhook::Request;
+use http::request::Parts;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::Rejection;
+use crate::admit::Admitted;
 use crate::memory::MemoryShare;
+use crate::rejection::Rejection;
+use crate::stages::Visit;
+use crate::{Config, address};
 
 /// A body in more chunks than this must have `LEAST_MEAN_BYTES` in each on average. Every chunk costs about as much work as
 /// a kilobyte.
 const MANY_CHUNKS: usize = 10_000;
 const LEAST_MEAN_BYTES: usize = 64;
 
-/// When a body must be here.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BodyDeadlines {
-    pub(crate) whole: Duration,
-    pub(crate) between_pieces: Duration,
+/// A request that is here as a whole. Nothing is known about its content yet.
+pub(crate) struct Received<'a> {
+    pub(crate) visit: Visit<'a>,
+    pub(crate) request: Arc<Request>,
+    /// Held until the commit.
+    pub(crate) memory: MemoryShare,
+    /// When the sender must have its answer.
+    pub(crate) deadline: Instant,
 }
 
-/// Reads the body. What it claims about its length is used to refuse early, and to allocate no more than that.
-pub(crate) async fn read(
-    mut body: Incoming,
+impl<'a> Admitted<'a> {
+    /// Reads the body. Meanwhile the connection counts as silent, because the next byte is the sender's to send.
+    pub(crate) async fn read_body<B>(self, body: B) -> Result<Received<'a>, Rejection>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let Self { visit, head } = self;
+        let Visit { ingest, source, caller, .. } = visit;
+        let limit = source.limits.body_limit;
+        let share = ingest.body_memory.share(visit.known_client(), limit);
+        caller.activity.set_at_work(false);
+        let read = read(body, limit, share, BodyDeadlines::of(&ingest.config)).await;
+        caller.activity.set_at_work(true);
+        let (body, memory) = read?;
+        let deadline = Instant::now() + source.limits.answer_deadline.unwrap_or(ingest.config.answer_deadline);
+        let url = visit.url(&head);
+        let request = Request { method: head.method, url, headers: head.headers, body };
+        Ok(Received { visit, request: Arc::new(request), memory, deadline })
+    }
+}
+
+impl Visit<'_> {
+    /// The URL that the provider called. Scheme and host are configured, or said by a trusted proxy.
+    fn url(self, head: &Parts) -> String {
+        let Config { forwarded_url, trusted_proxies, .. } = &self.ingest.config;
+        let said = forwarded_url.then(|| address::forwarded_url(self.caller.peer, &head.headers, trusted_proxies));
+        let said = said.flatten();
+        let path_and_query = head.uri.path_and_query().map_or("/", |text| text.as_str());
+        format!("{}{path_and_query}", said.as_ref().unwrap_or(&self.ingest.public_url))
+    }
+}
+
+/// When a body must be here.
+#[derive(Debug, Clone, Copy)]
+struct BodyDeadlines {
+    whole: Duration,
+    between_pieces: Duration,
+}
+
+impl BodyDeadlines {
+    fn of(config: &Config) -> Self {
+        let Config { body_timeout, stall_timeout, idle_timeout, .. } = *config;
+        Self { whole: body_timeout, between_pieces: stall_timeout.min(idle_timeout) }
+    }
+}
+
+/// Reads the body. The length that it claims is used to refuse early, and as the bound of what is allocated.
+async fn read<B: Body<Data = Bytes> + Unpin>(
+    mut body: B,
     limit: u64,
     mut share: MemoryShare,
     deadlines: BodyDeadlines,
@@ -52,8 +110,8 @@ pub(crate) async fn read(
     Ok((collected.into_bytes(), share))
 }
 
-async fn next_piece(
-    mut body: Pin<&mut Incoming>,
+async fn next_piece<B: Body<Data = Bytes>>(
+    mut body: Pin<&mut B>,
     end: Instant,
     between_pieces: Duration,
 ) -> Result<Option<Bytes>, Rejection> {
@@ -63,7 +121,7 @@ async fn next_piece(
         match frame {
             None => return Ok(None),
             Some(Err(_)) => return Err(Rejection::BodyBroken),
-            // What is not data is a trailer: nobody signs those.
+            // A frame without data holds trailers, which no provider signs.
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));

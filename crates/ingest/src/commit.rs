@@ -19,10 +19,10 @@ use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::Rejection;
 use crate::background::Background;
 use crate::dispatch::Dispatcher;
 use crate::memory::MemoryShare;
+use crate::rejection::Rejection;
 use crate::spool::Spooling;
 use crate::weight::weigh;
 

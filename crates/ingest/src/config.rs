@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use governor::Quota;
+use hookfast_webhook::PriorityRules;
 
 use crate::AddressRange;
 
@@ -94,6 +95,8 @@ pub struct SourceLimits {
     pub allow_from: Option<Vec<AddressRange>>,
     /// What becomes of requests whose events have a type that no signature covers.
     pub unsigned_type: UnsignedType,
+    /// How urgent its events are, where the source says otherwise than its provider.
+    pub priority: PriorityRules,
 }
 
 /// What becomes of requests whose events have a type that no signature covers.
@@ -126,6 +129,7 @@ impl Default for SourceLimits {
             answer_deadline: None,
             allow_from: None,
             unsigned_type: UnsignedType::Accept,
+            priority: PriorityRules::default(),
         }
     }
 }

@@ -1,16 +1,15 @@
 //! The receiving half: a webhook comes in over HTTP, is made durable, and only then answered.
 //!
-//! `stages` is the path of a webhook, each stage turning one type into the next:
+//! `stages` is the path of a webhook. It has a file for each step: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`.
+//! What the steps use:
 //!
-//! - `admit` refuses before any work is done, `body` reads within bounds and `memory`;
-//! - verify and read are the provider's, through `hookfast_webhook`;
-//! - `route` says which handlers want an event;
+//! - `memory` bounds the memory of all bodies, and `weight` says what is kept for a request;
 //! - `commit` lets many requests share one commit;
 //! - `spool` keeps events on this machine while the store cannot take them, and `spool::drain` hands them on;
 //! - `dispatch` tells the workers;
-//! - `answer` is what the sender hears.
+//! - `observe` writes metrics and log.
 //!
-//! `http` holds what hyper leaves to us: the accept loop, deadlines and caps.
+//! `http` is the edge: the accept loop with its deadlines and caps, and what answers look like. `running` starts and ends it all.
 
 mod address;
 mod admit;
@@ -26,17 +25,24 @@ mod http;
 mod log_limit;
 mod memory;
 mod metrics;
+mod observe;
+mod read;
+mod record;
+mod rejection;
 mod route;
+mod running;
 mod source;
 mod spool;
 mod stages;
 mod trace;
+mod verify;
 mod weight;
 
 pub use address::AddressRange;
 pub use config::{Config, Rate, SourceLimits, UnsignedType};
 pub use health::Details;
-pub use http::listener::{Ingest, Recording, Running, Table};
 pub use metrics::describe as describe_metrics;
+pub use running::{Recording, Running};
 pub use source::Source;
 pub use spool::SpoolWay;
+pub use stages::{Ingest, Table};

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address::network_of;
-use crate::answer::Rejection;
+use crate::rejection::Rejection;
 
 /// Memory for bodies is counted in pieces of this size.
 const PIECE_BYTES: usize = 1024;

@@ -3,7 +3,7 @@
 use hookfast_webhook::{Proof, Refusal, Secrets, SourceName};
 use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 
-use crate::answer::Rejection;
+use crate::rejection::Rejection;
 
 /// The series of one source.
 pub(crate) struct SourceMetrics {
@@ -48,8 +48,8 @@ impl SourceMetrics {
 
     pub(crate) fn count_rejection(&self, rejection: &Rejection) {
         increment(&self.rejected, rejection.reason());
-        if let Rejection::Refused(refusal, _) = rejection {
-            increment(&self.refused, refusal.reason());
+        if let Rejection::Refused(refused) = rejection {
+            increment(&self.refused, refused.refusal.reason());
         }
     }
 }

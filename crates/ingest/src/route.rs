@@ -1,26 +1,52 @@
-//! Which handlers want which event: a table built at start.
+//! The fifth step: [`Events::route`] gives each event a job for every handler that wants it.
+//!
+//! Before it, `read` has found the events. After it, `record` makes events and jobs durable together.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use hookfast_store::{NewJob, Routed};
-use hookfast_webhook::{Event, Ordering, Subscription};
+use hookfast_store::{NewJob, Routed as RoutedEvent};
+use hookfast_webhook::{Event, KeyFacts, Ordering, Request, Subscription};
+use tokio::time::Instant;
 
-/// Gives each event its jobs.
-pub(crate) fn route(subscriptions: &[Subscription], events: Vec<Event>) -> Vec<Routed> {
-    let jobs = |event: &Event| {
-        let (source, event_type) = (event.delivery().arrival.source.as_str(), event.event_type().as_str());
-        let wanting = subscriptions.iter().filter(|subscription| subscription.wants(source, event_type));
-        wanting.map(|subscription| job(subscription, event)).collect()
-    };
-    events.into_iter().map(|event| Routed { jobs: jobs(&event), event }).collect()
+use crate::memory::MemoryShare;
+use crate::read::Events;
+use crate::stages::Visit;
+
+/// The events of a request with their jobs.
+pub(crate) struct Routed<'a> {
+    pub(crate) visit: Visit<'a>,
+    pub(crate) events: Vec<RoutedEvent>,
+    pub(crate) request: Arc<Request>,
+    pub(crate) memory: MemoryShare,
+    pub(crate) deadline: Instant,
+}
+
+impl<'a> Events<'a> {
+    /// Looks up each event in the rules of its source and in the table of subscriptions.
+    pub(crate) fn route(self) -> Routed<'a> {
+        let Self { visit, events, request, memory, deadline } = self;
+        let rules = &visit.source.limits.priority;
+        let events = events.into_iter().map(|event| event.with_priority_of(rules));
+        let events = route(&visit.table.subscriptions, events);
+        Routed { visit, events, request, memory, deadline }
+    }
+}
+
+fn route(subscriptions: &[Subscription], events: impl Iterator<Item = Event>) -> Vec<RoutedEvent> {
+    events.map(|event| RoutedEvent { jobs: jobs(subscriptions, &event), event }).collect()
+}
+
+fn jobs(subscriptions: &[Subscription], event: &Event) -> Vec<NewJob> {
+    let (source, event_type) = (event.delivery().arrival.source.as_str(), event.event_type().as_str());
+    let wanting = subscriptions.iter().filter(|subscription| subscription.wants(source, event_type));
+    wanting.map(|subscription| job(subscription, event)).collect()
 }
 
 fn job(subscription: &Subscription, event: &Event) -> NewJob {
-    let ordering_key = catch_unwind(AssertUnwindSafe(|| subscription.ordering.key(event))).unwrap_or_else(|_| {
-        // The event is genuine and must be recorded. With all the others that went wrong it keeps an order of some kind.
+    let ordering_key = subscription.ordering.key(&KeyFacts::of(event));
+    if ordering_key.as_deref() == Some(Ordering::PANICKED) {
         tracing::error!(handler = %subscription.handler, "the handler panicked when it computed an ordering key");
-        Some(Ordering::PANICKED.into())
-    });
+    }
     NewJob {
         handler: subscription.handler.clone(),
         priority: subscription.priority.unwrap_or(event.priority()),

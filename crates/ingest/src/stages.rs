@@ -1,364 +1,148 @@
-//! The path of a webhook: limit, verify, read, route, record, answer.
+//! The path of a webhook: [`Visit::receive`] names its steps in their order.
+//!
+//! Before it, `http` reads the head of a request and finds its source. After it, `http` writes the answer. Each step makes its
+//! type from the one before, so unverified data cannot be recorded: no type holds it.
+//!
+//! ```text
+//! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ Genuine ──read──▶ Events ──route──▶ Routed ──record──▶ Recorded ──answer──▶ Answered
+//!                                              ├────▶ Handshake, answered at once
+//!                                              └────▶ Refused, which keeps its request
+//! ```
+//!
+//! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use hookfast_store::{Recorded, Routed};
-use hookfast_webhook::{
-    Answer, Arrival, Event, EventId, Refusal, Request, RequestId, UNREADABLE, Unreadable, Verified, explain, verify,
-};
+use bytes::Bytes;
+use hookfast_store::Record;
+use hookfast_webhook::{Answer, Clock, Provider, RequestId, SourceName, Subscription};
+use http::HeaderMap;
 use http::request::Parts;
-use http::{Method, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use tokio::time::{Instant, timeout};
-use tracing::Level;
+use hyper::body::Body;
+use tokio::time::Instant;
 
-use crate::admit::check_host;
-use crate::answer::{self, HttpResponse, Rejection};
-use crate::body::{self, BodyDeadlines};
-use crate::health::{Ready, may_see_details};
+use crate::admit::Limits;
+use crate::answer::Answered;
+use crate::commit::Recorder;
 use crate::http::connection::Activity;
-use crate::http::path::{Target, shown, target};
-use crate::log_limit::{Due, LogLimit};
-use crate::memory::MemoryShare;
-use crate::route::route;
+use crate::memory::BodyMemory;
+use crate::observe::observe;
+use crate::rejection::Rejection;
 use crate::trace::trace_id;
-use crate::{Config, Ingest, Source, Table, UnsignedType, address};
+use crate::verify::Verified;
+use crate::{Config, Source, address};
 
-/// Verifying and reading a body beyond this size takes long enough to be kept away from other requests.
+/// Verifying or reading a body beyond this size blocks other requests of the thread for too long.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
 
-/// How long the log waits for the id of an event that came again.
-const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
-
-/// Limits the lines about requests that are for no source.
-static WITHOUT_SOURCE: LogLimit = LogLimit::new();
-
-/// Who asks.
-struct Caller<'a> {
-    request_id: RequestId,
-    activity: &'a Activity,
-    peer: IpAddr,
-    /// The peer, or whom a trusted proxy names.
-    address: IpAddr,
-    trace_id: Option<String>,
+/// Everything that requests need on their path.
+pub struct Ingest {
+    pub(crate) config: Config,
+    /// Scheme and host of the URLs that providers call.
+    pub(crate) public_url: String,
+    pub(crate) table: RwLock<Arc<Table>>,
+    /// Stands in for unknown sources when `conceal_sources` is set.
+    pub(crate) decoy: Option<Arc<Source>>,
+    /// Providers whose requests are recognised when they come to the wrong source.
+    pub(crate) known_providers: Vec<Arc<dyn Provider>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) body_memory: BodyMemory,
+    pub(crate) store: Arc<dyn Record>,
+    pub(crate) recorder: Recorder,
 }
 
-/// What there is to ask for.
-enum Found {
-    Source(Arc<Source>),
-    Live,
-    Ready,
+/// The sources and subscriptions. A reload replaces them together.
+pub struct Table {
+    pub(crate) sources: HashMap<SourceName, Arc<Source>>,
+    pub(crate) subscriptions: Vec<Subscription>,
 }
 
-/// What a request turned out to be.
-enum Received {
-    Handshake(Answer),
-    Events { events: Vec<Event>, problem: Option<Unreadable>, answer: Answer },
+impl Table {
+    /// The sources and the handlers as configured.
+    pub fn new(sources: Vec<Source>, subscriptions: Vec<Subscription>) -> Self {
+        let sources = sources.into_iter().map(|source| (source.name.clone(), Arc::new(source)));
+        Self { sources: sources.collect(), subscriptions }
+    }
 }
 
 impl Ingest {
-    /// Answers any request.
-    pub(crate) async fn answer(
-        self: Arc<Self>,
-        request: hyper::Request<Incoming>,
-        peer: IpAddr,
-        activity: &Activity,
-    ) -> HttpResponse {
-        let (head, body) = request.into_parts();
-        let address = address::client(peer, &head.headers, &self.config.trusted_proxies);
-        let trace_id = trace_id(&head.headers).map(str::to_owned);
-        let caller = Caller { request_id: RequestId::new(), activity, peer, address, trace_id };
-        let table = self.table();
-        let outcome = match self.find(&table, &head) {
-            Ok(Found::Source(source)) => self.webhook(&table, &source, &caller, head, body).await,
-            Ok(Found::Live) => return plain("live\n"),
-            Ok(Found::Ready) => return self.ready(&caller, head.uri.query()).await,
-            Err(rejection) => {
-                log_misdirected(&rejection, &caller, head.uri.path());
-                Err(rejection)
-            }
-        };
-        match outcome {
-            Ok(answer) => answer::accepted(answer, caller.request_id),
-            Err(rejection) => answer::rejected(&rejection, caller.request_id),
-        }
+    /// The present table. A request keeps the one it began with.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the request is for.
-    fn find(&self, table: &Table, head: &Parts) -> Result<Found, Rejection> {
-        check_host(head)?;
-        let target = target(head.uri.path()).ok_or(Rejection::NotFound)?;
-        let read_only = [Method::GET, Method::HEAD].contains(&head.method);
-        match target {
-            Target::Webhook(name) => {
-                let source = table.sources.get(name).or(self.decoy.as_ref());
-                source.map(|source| Found::Source(Arc::clone(source))).ok_or(Rejection::NotFound)
-            }
-            _ if !read_only => Err(Rejection::MethodNotAllowed(vec![Method::GET, Method::HEAD])),
-            Target::Live => Ok(Found::Live),
-            Target::Ready => Ok(Found::Ready),
-        }
+    pub(crate) fn replace_table(&self, table: Table) {
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
-    async fn ready(&self, caller: &Caller<'_>, query: Option<&str>) -> HttpResponse {
-        let verdict = self.readiness.check().await;
-        if query == Some("verbose") && may_see_details(caller.address) {
-            let mut response = Response::new(Full::from(self.readiness.report(verdict).await));
-            *response.status_mut() = if verdict.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            return response;
-        }
-        match verdict {
-            Ok(Ready::Yes) => plain("ready\n"),
-            Ok(Ready::Degraded(why)) => Response::new(Full::from(format!("degraded: {why}\n"))),
-            Err(problem) => answer::problem(StatusCode::SERVICE_UNAVAILABLE, problem, caller.request_id),
-        }
+    pub(crate) fn caller<'a>(&self, headers: &HeaderMap, peer: IpAddr, activity: &'a Activity) -> Caller<'a> {
+        let address = address::client(peer, headers, &self.config.trusted_proxies);
+        let trace_id = trace_id(headers).map(str::to_owned);
+        Caller { request_id: RequestId::new(), activity, peer, address, trace_id }
     }
+}
 
-    async fn webhook(
-        &self,
-        table: &Table,
-        source: &Source,
-        caller: &Caller<'_>,
-        head: Parts,
-        body: Incoming,
-    ) -> Result<Answer, Rejection> {
+/// The sender of a request.
+pub(crate) struct Caller<'a> {
+    pub(crate) request_id: RequestId,
+    /// What its connection is doing.
+    pub(crate) activity: &'a Activity,
+    pub(crate) peer: IpAddr,
+    /// The client: the peer, or the address that a trusted proxy names.
+    pub(crate) address: IpAddr,
+    pub(crate) trace_id: Option<String>,
+}
+
+/// One request to one source: its sender, and what it is judged by. All steps carry it.
+#[derive(Clone, Copy)]
+pub(crate) struct Visit<'a> {
+    pub(crate) ingest: &'a Ingest,
+    pub(crate) table: &'a Table,
+    pub(crate) source: &'a Source,
+    pub(crate) caller: &'a Caller<'a>,
+}
+
+impl<'a> Visit<'a> {
+    /// Takes the request along its path. Metrics and log hear of it here and nowhere else.
+    pub(crate) async fn run<B: Body<Data = Bytes> + Unpin>(self, head: Parts, body: B) -> Result<Answer, Rejection> {
         let start = Instant::now();
-        let outcome = self.receive(table, source, caller, head, body).await;
-        source.metrics.duration.record(start.elapsed());
-        match &outcome {
-            Ok(_) => source.metrics.accepted.increment(1),
-            Err(rejection) => {
-                source.metrics.count_rejection(rejection);
-                log_rejection(rejection, source, caller);
-            }
-        }
-        outcome
+        let outcome = self.receive(head, body).await;
+        observe(self, start, &outcome).await;
+        outcome.map(|answered| answered.answer)
     }
 
-    /// The stages, one after the other. `Ok` is only reached when the events are durable.
-    async fn receive(
-        &self,
-        table: &Table,
-        source: &Source,
-        caller: &Caller<'_>,
-        head: Parts,
-        body: Incoming,
-    ) -> Result<Answer, Rejection> {
-        self.limits.admit(&head, source, caller.address)?;
-        let (request, memory) = self.read_request(source, caller, head, body).await?;
-        let deadline = Instant::now() + source.limits.answer_deadline.unwrap_or(self.config.answer_deadline);
-        let payload_bytes = request.body.len();
-        let received = self.verify_and_read(table, source, caller, request);
-        if let Err(Rejection::Refused(..)) = received {
-            self.limits.note_refusal(source, self.known_client(caller))?;
-        }
-        let (events, problem, answer) = match received? {
-            Received::Handshake(answer) => {
-                source.metrics.handshakes.increment(1);
-                return Ok(answer);
-            }
-            Received::Events { events, problem, answer } => (events, problem, answer),
-        };
-        self.limits.admit_genuine(source, caller.address)?;
-        if let Some(problem) = problem {
-            source.metrics.unreadable.increment(1);
-            log_unreadable(&problem, source, caller);
-        }
-        if events.is_empty() {
-            return Ok(answer);
-        }
-        let routed = route(&table.subscriptions, events);
-        let described = tracing::enabled!(Level::DEBUG).then(|| describe(&routed));
-        let recorded = self.recorder.record(routed, Some(memory), deadline).await?;
-        source.metrics.payload.record(payload_bytes as f64);
-        count_recorded(source, &recorded);
-        if let Some(events) = described {
-            self.log_recorded(source, caller, &events, &recorded).await;
-        }
-        Ok(answer)
-    }
-
-    /// Says what is new, and what came again: of that, only the first event can be looked up.
-    async fn log_recorded(&self, source: &Source, caller: &Caller<'_>, events: &[Described], recorded: &[Recorded]) {
-        let Caller { request_id, address, trace_id, .. } = caller;
-        let (again, new): (Vec<_>, Vec<_>) =
-            events.iter().zip(recorded).partition(|(_, recorded)| **recorded == Recorded::Duplicate);
-        if let Some((event, _)) = new.first() {
-            let what = and_more(format!("{} {}", event.id, event.event_type), new.len());
-            tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "recorded: {what}");
-        }
-        if let Some((event, _)) = again.first() {
-            let first = timeout(FIND_FIRST_WITHIN, self.store.first_of(source.name.as_str(), &event.dedupe_key)).await;
-            let first = match first {
-                Ok(Ok(Some(first))) => first.to_string(),
-                _ => format!("an event with the key {}", event.dedupe_key),
-            };
-            let what = and_more(format!("{first} {}", event.event_type), again.len());
-            tracing::debug!(%request_id, source = %source.name, client = %address, trace_id, "came again: {what}");
-        }
-    }
-
-    async fn read_request(
-        &self,
-        source: &Source,
-        caller: &Caller<'_>,
-        head: Parts,
-        body: Incoming,
-    ) -> Result<(Request, MemoryShare), Rejection> {
-        let limit = source.limits.body_limit;
-        let share = self.body_memory.share(self.known_client(caller), limit);
-        caller.activity.set_at_work(false);
-        let read = body::read(body, limit, share, self.body_deadlines()).await;
-        caller.activity.set_at_work(true);
-        let (body, memory) = read?;
-        let path_and_query = head.uri.path_and_query().map_or("/", |text| text.as_str());
-        let forwarded = self.config.forwarded_url.then_some(&self.config.trusted_proxies);
-        let forwarded = forwarded.and_then(|trusted| address::forwarded_url(caller.peer, &head.headers, trusted));
-        let url = format!("{}{path_and_query}", forwarded.as_ref().unwrap_or(&self.public_url));
-        Ok((Request { method: head.method, url, headers: head.headers, body }, memory))
-    }
-
-    /// Where clients have limits of their own. A trusted proxy that names no client stands for many.
-    fn known_client(&self, caller: &Caller<'_>) -> Option<IpAddr> {
-        let is_proxy = self.config.trusted_proxies.iter().any(|range| range.contains(caller.address));
-        (!is_proxy).then_some(caller.address)
-    }
-
-    fn body_deadlines(&self) -> BodyDeadlines {
-        let Config { body_timeout, stall_timeout, idle_timeout, .. } = self.config;
-        BodyDeadlines { whole: body_timeout, between_pieces: stall_timeout.min(idle_timeout) }
-    }
-
-    fn verify_and_read(
-        &self,
-        table: &Table,
-        source: &Source,
-        caller: &Caller<'_>,
-        request: Request,
-    ) -> Result<Received, Rejection> {
-        let large = request.body.len() > LARGE_BODY_BYTES;
-        let request = Arc::new(request);
-        let work = || self.judge(table, source, caller, &request);
-        // A panic in a provider must not take other requests of this connection with it, and never ends in a 2xx.
-        let guarded = || catch_unwind(AssertUnwindSafe(work));
-        let done = if large { tokio::task::block_in_place(guarded) } else { guarded() };
-        done.map_err(|_| Rejection::Internal)?
-    }
-
-    fn judge(
-        &self,
-        table: &Table,
-        source: &Source,
-        caller: &Caller<'_>,
-        request: &Arc<Request>,
-    ) -> Result<Received, Rejection> {
-        let (provider, now) = (source.provider.as_ref(), self.clock.now());
-        let verified = verify(provider, Arc::clone(request), &source.secrets, now).map_err(|refusal| {
-            let hint = self.explain(table, source, &refusal, request);
-            Rejection::Refused(refusal, hint)
-        });
-        let genuine = match verified? {
-            Verified::Handshake(answer) => return Ok(Received::Handshake(answer)),
+    /// The steps. `Ok` with events is only reached when they are durable.
+    async fn receive<B: Body<Data = Bytes> + Unpin>(self, head: Parts, body: B) -> Result<Answered, Rejection> {
+        let admitted = self.admit(head)?;
+        let received = admitted.read_body(body).await?;
+        let genuine = match received.verify()? {
             Verified::Genuine(genuine) => genuine,
+            Verified::Handshake(answer) => return Ok(Answered::handshake(answer)),
         };
-        caller.activity.prove();
-        source.metrics.count_proof(genuine.proof());
-        let arrival = Arrival {
-            request_id: caller.request_id,
-            source: source.name.clone(),
-            remote_address: caller.address,
-            received_at: now,
-        };
-        let answer = genuine.answer(provider);
-        let (events, problem) = genuine.read(provider, arrival);
-        refuse_unsigned_type(source, &events)?;
-        Ok(Received::Events { events, problem, answer })
+        let events = genuine.read()?;
+        let recorded = events.route().record().await?;
+        recorded.answer()
     }
 
-    /// What probably went wrong, where that can be found out; at most once a second for each source.
-    fn explain(&self, table: &Table, source: &Source, refusal: &Refusal, request: &Request) -> Option<String> {
-        source.explanations.check().ok()?;
-        let others = table.sources.values().filter(|other| other.name != source.name);
-        let others: Vec<_> = others.map(|other| other.endpoint()).collect();
-        let known: Vec<_> = self.known_providers.iter().map(AsRef::as_ref).collect();
-        explain(refusal, request, &source.endpoint(), &others, &known, self.clock.now())
+    /// The client, if it can have limits of its own. A trusted proxy that names no client stands for many.
+    pub(crate) fn known_client(self) -> Option<IpAddr> {
+        let (address, trusted) = (self.caller.address, &self.ingest.config.trusted_proxies);
+        let is_proxy = trusted.iter().any(|range| range.contains(address));
+        (!is_proxy).then_some(address)
     }
 }
 
-fn refuse_unsigned_type(source: &Source, events: &[Event]) -> Result<(), Rejection> {
-    let is_signed = events.iter().all(|event| event.delivery().proof.covers_type());
-    match source.limits.unsigned_type {
-        UnsignedType::Refuse if !is_signed => Err(Rejection::Refused(Refusal::UnsignedType, None)),
-        _ => Ok(()),
-    }
+/// Calls a provider's code for a body of this size. A panic there must neither end other requests of the connection nor
+/// lead to a 2xx.
+pub(crate) fn guarded<T>(body_bytes: usize, work: impl FnOnce() -> T) -> Result<T, Rejection> {
+    let work = || catch_unwind(AssertUnwindSafe(work));
+    let done = if body_bytes > LARGE_BODY_BYTES { tokio::task::block_in_place(work) } else { work() };
+    done.map_err(|_| Rejection::Internal)
 }
 
-fn count_recorded(source: &Source, recorded: &[Recorded]) {
-    let count = |which: Recorded| recorded.iter().filter(|recorded| **recorded == which).count() as u64;
-    source.metrics.new.increment(count(Recorded::New));
-    source.metrics.duplicates.increment(count(Recorded::Duplicate));
-}
-
-/// What the log says about an event.
-struct Described {
-    id: EventId,
-    dedupe_key: String,
-    event_type: String,
-}
-
-fn describe(events: &[Routed]) -> Vec<Described> {
-    let described = |Routed { event, .. }: &Routed| Described {
-        id: event.id(),
-        dedupe_key: event.dedupe_key().as_str().to_owned(),
-        event_type: event.event_type().as_str().to_owned(),
-    };
-    events.iter().map(described).collect()
-}
-
-/// The first of some events, and how many there are beside it.
-fn and_more(first: String, count: usize) -> String {
-    if count == 1 { first } else { format!("{first} and {} more", count - 1) }
-}
-
-fn log_unreadable(problem: &Unreadable, source: &Source, caller: &Caller<'_>) {
-    let Some(Due { left_out }) = source.log_limit.line(UNREADABLE) else { return };
-    let (request_id, source) = (caller.request_id, &source.name);
-    tracing::warn!(%request_id, %source, %problem, left_out, "genuine but unreadable: kept whole");
-}
-
-/// A request that is for no source.
-fn log_misdirected(rejection: &Rejection, caller: &Caller<'_>, path: &str) {
-    let reason = rejection.reason();
-    let Some(Due { left_out }) = WITHOUT_SOURCE.line(reason) else { return };
-    let Caller { request_id, address, trace_id, .. } = caller;
-    let path = shown(path);
-    tracing::debug!(%request_id, client = %address, trace_id, reason, left_out, "rejected: {path}");
-}
-
-fn log_rejection(rejection: &Rejection, source: &Source, caller: &Caller<'_>) {
-    let reason = match rejection {
-        Rejection::Refused(refusal, _) => refusal.reason(),
-        other => other.reason(),
-    };
-    let Some(Due { left_out }) = source.log_limit.line(reason) else { return };
-    let source = &source.name;
-    let Caller { request_id, address, trace_id, .. } = caller;
-    match rejection {
-        Rejection::Refused(refusal, probably) => {
-            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, left_out, probably, "refused: {refusal}");
-        }
-        Rejection::AddressNotAllowed | Rejection::TooLarge | Rejection::TooManyEvents | Rejection::Internal => {
-            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, left_out, "rejected");
-        }
-        // Under a flood or an outage there are many of these; the metrics count them.
-        _ => tracing::debug!(%request_id, %source, client = %address, trace_id, reason, left_out, "rejected"),
-    }
-}
-
-fn plain(text: &'static str) -> HttpResponse {
-    Response::new(Full::from(text))
-}
+#[cfg(test)]
+mod tests;

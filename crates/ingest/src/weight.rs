@@ -3,7 +3,7 @@
 use hookfast_store::{NewJob, Routed};
 use hookfast_webhook::{Event, Request};
 
-use crate::answer::Rejection;
+use crate::rejection::Rejection;
 
 /// What an event and a job take beside their texts, in memory and in the store.
 const EVENT_BYTES: usize = 704;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Priority, Proof, Request, SourceName, signature};
+use crate::{Priority, PriorityRules, Proof, Request, SourceName, signature};
 
 /// The type of events that were genuine but could not be read.
 pub const UNREADABLE: &str = "unreadable";
@@ -101,6 +101,13 @@ impl Event {
     /// How urgent it is.
     pub fn priority(&self) -> Priority {
         self.priority
+    }
+
+    /// The same event, as urgent as its source says, or else as its provider says.
+    #[must_use]
+    pub fn with_priority_of(mut self, rules: &PriorityRules) -> Self {
+        self.priority = rules.of(self.event_type.as_str()).unwrap_or(self.priority);
+        self
     }
 
     /// Its bytes, as they came.

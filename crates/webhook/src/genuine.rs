@@ -138,6 +138,11 @@ impl Genuine {
         self.proof
     }
 
+    /// The request, without the token that proved it.
+    pub fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
     /// What the provider finds in the request.
     pub fn readings(&self, provider: &dyn Provider) -> Result<Vec<Reading>, Unreadable> {
         provider.read(&self.request)

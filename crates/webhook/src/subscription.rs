@@ -1,11 +1,12 @@
 //! What a handler wants, and in which order.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::event::short_and_printable;
-use crate::{Event, HandlerName, Priority, SourceName};
+use crate::{Event, HandlerName, Label, Priority, SourceName};
 
 /// The longest ordering key that is stored as it is.
 const MAX_KEY_BYTES: usize = 512;
@@ -82,63 +83,97 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
-    fn matches(&self, event_type: &str) -> bool {
+    /// Whether it is this type, or its beginning.
+    pub fn matches(&self, event_type: &str) -> bool {
         match self {
             Self::Exactly(text) => event_type == text,
             Self::Prefix(start) => event_type.starts_with(start.as_str()),
         }
     }
+
+    /// Greater for the pattern that says more about a type that both fit.
+    pub(crate) fn exactness(&self) -> (bool, usize) {
+        match self {
+            Self::Exactly(text) => (true, text.len()),
+            Self::Prefix(start) => (false, start.len()),
+        }
+    }
 }
 
-/// A handler's own way to an ordering key.
-pub type ComputeKey = Arc<dyn Fn(&Event) -> Option<String> + Send + Sync>;
+/// Computes a handler's own ordering key from the body of an event.
+pub type ComputeKey = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
 /// Which jobs of a handler are done one at a time and in the order of arrival.
 #[derive(Clone, Default)]
 pub enum Ordering {
-    /// None: all at once.
+    /// None: jobs run side by side.
     #[default]
     None,
-    /// Those of one account.
+    /// The jobs of one account.
     PerAccount,
-    /// Those of one type of event.
+    /// The jobs of one type of event.
     PerEventType,
-    /// Those for which the handler computes the same key.
+    /// The jobs with the same computed key.
     Computed(ComputeKey),
+    /// All jobs of the handler.
+    Strict,
+}
+
+/// What an ordering key is made from. An event has the same facts when it is recorded and when it is replayed.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyFacts<'a> {
+    /// The source of the event.
+    pub source: &'a str,
+    /// Its account, where the provider names one.
+    pub account: Option<&'a str>,
+    /// Its type.
+    pub event_type: &'a str,
+    /// Its bytes; only [`Ordering::Computed`] looks at them.
+    pub body: &'a [u8],
+}
+
+impl<'a> KeyFacts<'a> {
+    /// The facts of an event that arrives.
+    pub fn of(event: &'a Event) -> Self {
+        Self {
+            source: event.delivery().arrival.source.as_str(),
+            account: event.account().map(Label::as_str),
+            event_type: event.event_type().as_str(),
+            body: event.body(),
+        }
+    }
 }
 
 impl Ordering {
     /// The key of events for which a handler panicked when it computed one. They keep their order among themselves.
     pub const PANICKED: &str = "hookfast:panicked";
 
-    /// What an event has in common with those it must be done in order with.
-    pub fn key(&self, event: &Event) -> Option<String> {
-        let source = event.delivery().arrival.source.as_str();
-        let account = event.account().map(|account| account.as_str());
-        let computed = || match self {
-            Self::Computed(key) => key(event),
-            _ => None,
-        };
-        self.key_of(source, account, event.event_type().as_str(), computed)
-    }
+    /// The key of all jobs of a handler with a strict order.
+    pub const STRICT: &str = "hookfast:strict";
 
-    /// The same for an event of which only this is known. Accounts and types of two sources have nothing to do with each
-    /// other. A long key, or one that is not printable, is replaced by its hash, because the store would refuse the event.
-    pub fn key_of(
-        &self,
-        source: &str,
-        account: Option<&str>,
-        event_type: &str,
-        computed: impl FnOnce() -> Option<String>,
-    ) -> Option<String> {
-        let in_source = |text: &str| format!("{source}/{text}");
+    /// The key that an event shares with those it must be done in order with; `None` if it need not wait for others.
+    ///
+    /// Accounts and types of two sources have nothing to do with each other. A long key, or one that is not printable, is
+    /// replaced by its hash, because the store would refuse the event. A handler that panics costs the event its own key and
+    /// nothing else: the event is genuine and must be recorded.
+    pub fn key(&self, facts: &KeyFacts<'_>) -> Option<String> {
+        let in_source = |text: &str| format!("{}/{text}", facts.source);
         let key = match self {
             Self::None => None,
-            Self::PerAccount => account.map(in_source),
-            Self::PerEventType => Some(in_source(event_type)),
-            Self::Computed(_) => computed(),
+            Self::PerAccount => facts.account.map(in_source),
+            Self::PerEventType => Some(in_source(facts.event_type)),
+            Self::Computed(compute) => {
+                let computed = catch_unwind(AssertUnwindSafe(|| compute(facts.body)));
+                computed.unwrap_or_else(|_| Some(Self::PANICKED.into()))
+            }
+            Self::Strict => Some(Self::STRICT.into()),
         };
         key.map(|key| short_and_printable(key, MAX_KEY_BYTES))
+    }
+
+    /// Whether a key needs the body of the event.
+    pub fn needs_body(&self) -> bool {
+        matches!(self, Self::Computed(_))
     }
 }
 
@@ -149,6 +184,7 @@ impl fmt::Debug for Ordering {
             Self::PerAccount => "per_account",
             Self::PerEventType => "per_event_type",
             Self::Computed(_) => "computed",
+            Self::Strict => "strict",
         })
     }
 }
@@ -179,10 +215,12 @@ mod tests {
         }
     }
 
+    const FACTS: KeyFacts<'static> = KeyFacts { source: "s", account: None, event_type: "t", body: b"" };
+
     #[test]
     fn an_ordering_key_is_short_and_printable_whatever_its_handler_computes() {
-        let computed = Ordering::Computed(Arc::new(|_| None));
-        let key = |text: &str| computed.key_of("s", None, "t", || Some(text.into())).expect("a key");
+        let computed = Ordering::Computed(Arc::new(|body| String::from_utf8(body.to_vec()).ok()));
+        let key = |text: &str| computed.key(&KeyFacts { body: text.as_bytes(), ..FACTS }).expect("a key");
         assert_eq!(key("customer 7"), "customer 7");
         let odd = [key("a\0b"), key("a\nb"), key(&"x".repeat(6400)), key(&"x".repeat(6401))];
         for key in &odd {
@@ -190,7 +228,31 @@ mod tests {
         }
         assert_ne!(odd[2], odd[3], "long keys that differ at the end stay different");
         let account = "a".repeat(256);
-        let per_account = Ordering::PerAccount.key_of("s", Some(&account), "t", || None);
+        let per_account = Ordering::PerAccount.key(&KeyFacts { account: Some(&account), ..FACTS });
         assert_eq!(per_account, Some(format!("s/{account}")), "an account fits as it is");
+    }
+
+    #[test]
+    fn each_ordering_has_its_key() {
+        let key = |ordering: Ordering| ordering.key(&KeyFacts { account: Some("a"), body: b"b", ..FACTS });
+        assert_eq!(key(Ordering::None), None);
+        assert_eq!(key(Ordering::PerAccount).as_deref(), Some("s/a"));
+        assert_eq!(Ordering::PerAccount.key(&FACTS), None, "without an account it need not wait");
+        assert_eq!(key(Ordering::PerEventType).as_deref(), Some("s/t"));
+        assert_eq!(key(Ordering::Computed(Arc::new(|body| Some(format!("{body:?}"))))).as_deref(), Some("[98]"));
+        assert_eq!(key(Ordering::Computed(Arc::new(|_| None))), None);
+    }
+
+    #[test]
+    fn a_strict_order_has_one_key_for_all_events() {
+        let other = KeyFacts { source: "x", account: Some("y"), event_type: "z", body: b"{}" };
+        assert_eq!(Ordering::Strict.key(&FACTS).as_deref(), Some(Ordering::STRICT));
+        assert_eq!(Ordering::Strict.key(&other), Ordering::Strict.key(&FACTS));
+    }
+
+    #[test]
+    fn a_handler_that_panics_costs_an_event_its_own_key_and_nothing_else() {
+        let panics = Ordering::Computed(Arc::new(|_| panic!("as the test wants it")));
+        assert_eq!(panics.key(&FACTS).as_deref(), Some(Ordering::PANICKED));
     }
 }

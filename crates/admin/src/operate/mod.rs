@@ -24,7 +24,7 @@ pub use preview::{Count, Preview, how_many, preview};
 pub use replay::{Replay, replay, resume, unfinished};
 pub use resolve::{Resolve, resolve};
 pub use selection::{Selection, UnreadableSelection};
-pub use targets::{KeyOfBody, Targets};
+pub use targets::Targets;
 
 /// The most jobs in one step: a step is one transaction, and no other should wait long for it.
 pub const BATCH_MAX: u32 = 200;

@@ -1,27 +1,21 @@
 //! The handlers that there are, and the jobs that they get from an operator.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
 use hookfast_store::{Found, NewJob, Operate, StoreError};
-use hookfast_webhook::{HandlerName, Ordering, Subscription};
+use hookfast_webhook::{HandlerName, KeyFacts, Ordering, Subscription};
 
 use super::ActError;
-
-/// What a handler computes from a body, for those that keep an order of their own.
-pub type KeyOfBody = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
 /// The handlers of the configuration.
 #[derive(Clone, Default)]
 pub struct Targets {
-    known: Vec<(Subscription, KeyOfBody)>,
+    known: Vec<Subscription>,
     /// Those whose code is in another program: what they subscribe to is not known here.
     foreign: Vec<HandlerName>,
 }
 
 impl Targets {
-    /// All of them, each with the ordering key it computes.
-    pub fn new(handlers: impl IntoIterator<Item = (Subscription, KeyOfBody)>) -> Self {
+    /// The handlers of this program.
+    pub fn new(handlers: impl IntoIterator<Item = Subscription>) -> Self {
         Self { known: handlers.into_iter().collect(), foreign: Vec::new() }
     }
 
@@ -33,7 +27,7 @@ impl Targets {
 
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &HandlerName> {
-        self.known.iter().map(|(subscription, _)| &subscription.handler).chain(&self.foreign)
+        self.known.iter().map(|subscription| &subscription.handler).chain(&self.foreign)
     }
 
     /// Whether there is such a handler.
@@ -55,7 +49,7 @@ impl Targets {
         match onto.filter(|onto| found.handler.as_ref() != Some(onto)) {
             None => found.handler.as_ref().is_some_and(|own| self.has(own)),
             Some(onto) => {
-                self.find(onto).is_some_and(|(subscription, _)| subscription.wants(&found.source, &found.event_type))
+                self.find(onto).is_some_and(|subscription| subscription.wants(&found.source, &found.event_type))
             }
         }
     }
@@ -74,34 +68,25 @@ impl Targets {
             let ordering_key = found.ordering_key.clone();
             return Ok(Some(NewJob { handler: handler.clone(), priority: found.priority, ordering_key }));
         }
-        let Some((subscription, key_of_body)) = self.find(handler) else { return Ok(None) };
+        let Some(subscription) = self.find(handler) else { return Ok(None) };
         Ok(Some(NewJob {
             handler: handler.clone(),
             priority: subscription.priority.unwrap_or(found.priority),
-            ordering_key: ordering_key(store, &subscription.ordering, key_of_body, found).await?,
+            ordering_key: ordering_key(store, &subscription.ordering, found).await?,
         }))
     }
 
-    fn find(&self, name: &HandlerName) -> Option<&(Subscription, KeyOfBody)> {
-        self.known.iter().find(|(subscription, _)| subscription.handler == *name)
+    fn find(&self, name: &HandlerName) -> Option<&Subscription> {
+        self.known.iter().find(|subscription| subscription.handler == *name)
     }
 }
 
 /// The key that the event would have got from this handler when it arrived.
-async fn ordering_key(
-    store: &dyn Operate,
-    ordering: &Ordering,
-    key_of_body: &KeyOfBody,
-    found: &Found,
-) -> Result<Option<String>, StoreError> {
-    let body = match ordering {
-        Ordering::Computed(_) => store.event(found.event).await?.map(|event| event.body),
-        _ => None,
+async fn ordering_key(store: &dyn Operate, ordering: &Ordering, found: &Found) -> Result<Option<String>, StoreError> {
+    let body = match ordering.needs_body() {
+        true => store.event(found.event).await?.map(|event| event.body),
+        false => None,
     };
-    // A handler that panics must not end the act. It meets the event again when it runs, and fails there.
-    let computed = || match catch_unwind(AssertUnwindSafe(|| key_of_body(body.as_deref()?))) {
-        Ok(key) => key,
-        Err(_) => Some(Ordering::PANICKED.into()),
-    };
-    Ok(ordering.key_of(&found.source, found.account.as_deref(), &found.event_type, computed))
+    let (source, account, event_type) = (&found.source, found.account.as_deref(), &found.event_type);
+    Ok(ordering.key(&KeyFacts { source, account, event_type, body: body.as_deref().unwrap_or_default() }))
 }

@@ -8,7 +8,7 @@ use hookfast_handler::{AnyHandler, Handler, Handlers};
 use hookfast_processor::{Fail, HandlerConfig, Log};
 use hookfast_store::DeadLetters;
 use hookfast_webhook::{
-    Delays, FailureKind, HandlerName, Interest, LeastWait, Ordering, Pattern, Priority, RetryPolicy, SourceName,
+    Delays, FailureKind, HandlerName, Interest, LeastWait, Ordering, Pattern, RetryPolicy, SourceName,
     Subscription,
 };
 use toml::Value;
@@ -93,10 +93,7 @@ pub(super) fn read_for_operators(document: &mut Document, sources: &[String], ha
             handler => foreign.extend(handler.map(|handler| handler.subscription.handler)),
         }
     }
-    let known = found.into_iter().map(|ConfiguredHandler { subscription, handler, .. }| {
-        let key: operate::KeyOfBody = Arc::new(move |body| handler.ordering_key(body));
-        (subscription, key)
-    });
+    let known = found.into_iter().map(|handler| handler.subscription);
     operate::Targets::new(known).with_foreign(foreign)
 }
 
@@ -123,7 +120,7 @@ fn read_one(
     let concurrency = section.value("concurrency", parse::count, default.concurrency);
     let order = section.value("ordering", parse::text, Order::None);
     let dead_letters = section.value("dead_letters", dead_letters, DeadLetters::StepOver);
-    let priority = section.optional("priority", priority);
+    let priority = section.optional("priority", parse::priority);
     let is_paused = section.value("paused", parse::flag, false);
     section.finish();
 
@@ -135,9 +132,10 @@ fn read_one(
         Order::PerEventType => (Ordering::PerEventType, Some(dead_letters)),
         Order::Computed => {
             let handler = Arc::clone(&handler);
-            let key = move |event: &hookfast_webhook::Event| handler.ordering_key(event.body());
+            let key = move |body: &[u8]| handler.ordering_key(body);
             (Ordering::Computed(Arc::new(key)), Some(dead_letters))
         }
+        Order::Strict => (Ordering::Strict, Some(dead_letters)),
     };
     Some(ConfiguredHandler {
         subscription: Subscription { handler: name?, interests, ordering, priority },
@@ -241,6 +239,7 @@ enum Order {
     PerAccount,
     PerEventType,
     Computed,
+    Strict,
 }
 
 impl std::str::FromStr for Order {
@@ -252,7 +251,8 @@ impl std::str::FromStr for Order {
             "per_account" => Ok(Self::PerAccount),
             "per_event_type" => Ok(Self::PerEventType),
             "computed" => Ok(Self::Computed),
-            _ => Err("write \"none\", \"per_account\", \"per_event_type\" or \"computed\""),
+            "strict" => Ok(Self::Strict),
+            _ => Err("write \"none\", \"per_account\", \"per_event_type\", \"computed\" or \"strict\""),
         }
     }
 }
@@ -263,11 +263,6 @@ fn dead_letters(value: &Value) -> Result<DeadLetters, String> {
         Some("step_over") => Ok(DeadLetters::StepOver),
         _ => Err("write \"block\" or \"step_over\"".into()),
     }
-}
-
-fn priority(value: &Value) -> Result<Priority, String> {
-    let found = value.as_str().and_then(|text| Priority::ALL.into_iter().find(|priority| priority.as_str() == text));
-    found.ok_or_else(|| "write \"high\", \"normal\" or \"low\"".into())
 }
 
 fn known_source(sources: &[String], name: &str) -> Result<SourceName, String> {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use hookfast_webhook::{Secret, Secrets};
+use hookfast_webhook::{Priority, Secret, Secrets};
 use toml::Value;
 
 type Parsed<T> = Result<T, String>;
@@ -23,6 +23,11 @@ where
     T::Err: ToString,
 {
     value.as_array().ok_or("write a list in brackets, such as [\"a\", \"b\"]")?.iter().map(text).collect()
+}
+
+pub(super) fn priority(value: &Value) -> Result<Priority, String> {
+    let found = value.as_str().and_then(|text| Priority::ALL.into_iter().find(|priority| priority.as_str() == text));
+    found.ok_or_else(|| "write \"high\", \"normal\" or \"low\"".into())
 }
 
 pub(super) fn flag(value: &Value) -> Parsed<bool> {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hookfast_ingest::{SourceLimits, UnsignedType};
-use hookfast_webhook::{Provider, Secrets, SourceName};
+use hookfast_webhook::{Pattern, PriorityRules, Provider, SampleOrder, Secrets, SourceName, Verified, verify};
+use time::OffsetDateTime;
 use toml::{Table, Value};
 
 use super::document::Document;
@@ -49,20 +50,48 @@ fn read_source(mut section: Section<'_>, providers: &Providers) -> Option<Source
         answer_deadline: section.optional("answer_deadline", parse::duration),
         allow_from: section.optional("allow_from", parse::list),
         unsigned_type: section.value("unsigned_type", parse::text, default.unsigned_type),
+        priority: section.value("priority", priority_rules, default.priority),
     };
     let kind = kind?;
-    if limits.unsigned_type == UnsignedType::Refuse && kind.never_signs_type() {
+    // Which further keys are allowed depends on the provider, so without one nothing more can be said of this section.
+    let provider = read_settings(&mut section, kind);
+    if limits.unsigned_type == UnsignedType::Refuse
+        && (kind.never_signs_type() || provider.as_deref().is_some_and(|provider| !signs_a_type(provider, has_secrets)))
+    {
         let problem =
             "this provider never signs the type of its events, so every request would be refused: leave it out";
         section.problem("unsigned_type", problem.into());
     }
-    // Which further keys are allowed depends on the provider, so without one nothing more can be said of this section.
-    let provider = read_settings(&mut section, kind);
     if !for_operators {
         check_proof(&mut section, provider.as_deref(), has_secrets, secrets.as_ref(), &limits);
     }
     section.finish();
     Some(SourceConfig { provider: provider?, secrets: secrets.unwrap_or_default(), limits })
+}
+
+/// A table such as `{ "order.*" = "high" }`.
+fn priority_rules(value: &Value) -> Result<PriorityRules, String> {
+    let rules = value.as_table().ok_or("write a table of types and priorities, such as { \"order.*\" = \"high\" }")?;
+    let rule = |(types, priority): (&String, &Value)| Ok((types.parse::<Pattern>()?, parse::priority(priority)?));
+    Ok(PriorityRules::new(rules.iter().map(rule).collect::<Result<Vec<_>, String>>()?))
+}
+
+/// Whether the proof of any sample of the provider, with the settings of this source, covers the type of its events.
+fn signs_a_type(provider: &dyn Provider, has_secrets: bool) -> bool {
+    let keys = provider.key_pair(&[7; 32]);
+    let key = has_secrets.then_some(&keys.signing);
+    let (secrets, now) =
+        (Secrets::new(has_secrets.then_some(keys.verifying).into_iter().collect()), OffsetDateTime::now_utc());
+    let url = "https://localhost/webhooks/sample";
+    provider.sample_kinds().into_iter().any(|kind| {
+        let order = SampleOrder { kind: Some(kind), url, key, now, serial: 1 };
+        let Ok(request) = provider.sample(&order) else { return false };
+        let verified = verify(provider, request, &secrets, now).ok().and_then(Verified::genuine);
+        verified.is_some_and(|genuine| {
+            let readings = genuine.readings(provider).unwrap_or_default();
+            genuine.proof().covers_type() && readings.iter().all(|reading| reading.type_is_signed)
+        })
+    })
 }
 
 /// What a source must have so that not everybody can send to it. Without a file, secrets are made up later.

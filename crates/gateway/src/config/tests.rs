@@ -1,5 +1,8 @@
 mod reference;
 
+use hookfast_store::DeadLetters;
+use hookfast_webhook::{Ordering, Priority};
+
 use super::document::Document;
 use super::*;
 
@@ -93,6 +96,59 @@ types = ["a"]
         assert!(found.contains(allowed), "{found}");
     }
     assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+#[test]
+fn a_handler_can_have_all_its_jobs_in_one_order() {
+    let config = load_text("[handlers.audit]\nrun = \"log\"\nordering = \"strict\"").expect("it is right");
+    let handler = &config.handlers[0];
+    assert!(matches!(handler.subscription.ordering, Ordering::Strict));
+    assert_eq!(handler.config.ordering, Some(DeadLetters::StepOver), "its workers run one job at a time");
+}
+
+#[test]
+fn the_priorities_of_a_source_are_rules_by_type() {
+    let text = "[sources.shop]\nprovider = \"stripe\"\nsecrets = [\"whsec_1\"]\npriority = ";
+    let rules =
+        |value: &str| load_text(&format!("{text}{value}")).map(|config| config.sources["shop"].limits.priority.clone());
+    let found = rules(r#"{ "order.*" = "high", "order.viewed" = "low" }"#).expect("it is right");
+    assert_eq!((found.of("order.paid"), found.of("order.viewed")), (Some(Priority::High), Some(Priority::Low)));
+    assert_eq!(found.of("customer.created"), None);
+    for (wrong, allowed) in [
+        ("\"high\"", "write a table of types and priorities"),
+        (r#"{ "order.*" = "urgent" }"#, "\"high\", \"normal\" or \"low\""),
+        (r#"{ "*.paid" = "high" }"#, "\"invoice.*\""),
+    ] {
+        let found = rules(wrong).expect_err("it is wrong");
+        assert!(found[0].key == "sources.shop.priority" && found[0].problem.contains(allowed), "{found:?}");
+    }
+}
+
+#[test]
+fn a_source_that_would_refuse_everything_is_a_problem() {
+    let refusing = |keys: &str| {
+        let text = format!("[sources.a]\nsecrets = [\"s3cret-token\"]\nunsigned_type = \"refuse\"\n{keys}");
+        load_text(&text).err().unwrap_or_default().iter().map(|found| found.key.clone()).collect::<Vec<_>>()
+    };
+    for never in [
+        "provider = \"garmin\"\nclient_id = \"c\"",
+        "provider = \"strava\"\nverify_token = \"v\"\nsubscription_id = 1\nmode = \"unsigned\"",
+        "provider = \"salla\"\nstrategy = \"token\"",
+        "provider = \"github\"",
+        "provider = \"gitlab\"",
+    ] {
+        assert!(refusing(never).contains(&"sources.a.unsigned_type".to_owned()), "{never}: {:?}", refusing(never));
+    }
+    for signs in [
+        "provider = \"stripe\"",
+        "provider = \"strava\"\nverify_token = \"v\"\nsubscription_id = 1",
+        "provider = \"salla\"\nstrategy = \"signature\"",
+        "provider = \"twilio\"",
+        "provider = \"whatsapp\"\nverify_token = \"v\"",
+        "provider = \"linear\"",
+    ] {
+        assert!(!refusing(signs).contains(&"sources.a.unsigned_type".to_owned()), "{signs}: {:?}", refusing(signs));
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
-//! What hyper leaves to us: caps on connections, deadlines for silent clients, and which request this is.
+//! What hyper leaves to us: caps on connections, deadlines for silent clients, which request this is, and what an answer looks like.
 
 pub(crate) mod caps;
 pub(crate) mod connection;
+pub(crate) mod host;
 pub(crate) mod listener;
 pub(crate) mod path;
+pub(crate) mod response;
+pub(crate) mod service;

@@ -1,0 +1,123 @@
+//! Metrics and log lines about requests. [`observe`] is told how each request ended.
+
+use std::time::Duration;
+
+use hookfast_store::Recorded as Outcome;
+use hookfast_webhook::{UNREADABLE, Unreadable};
+use tokio::time::{Instant, timeout};
+
+use crate::answer::{AnswerTo, Answered};
+use crate::http::path::shown;
+use crate::log_limit::{Due, LogLimit};
+use crate::record::Described;
+use crate::rejection::Rejection;
+use crate::source::Source;
+use crate::stages::{Caller, Visit};
+
+/// How long the log waits for the id of an event that came again.
+const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Limits the lines about requests that are for no source.
+static WITHOUT_SOURCE: LogLimit = LogLimit::new();
+
+/// Counts and logs a request that has come to its end.
+pub(crate) async fn observe(visit: Visit<'_>, start: Instant, outcome: &Result<Answered, Rejection>) {
+    let metrics = &visit.source.metrics;
+    metrics.duration.record(start.elapsed());
+    match outcome {
+        Ok(answered) => {
+            metrics.accepted.increment(1);
+            observe_accepted(visit, &answered.to).await;
+        }
+        Err(rejection) => {
+            metrics.count_rejection(rejection);
+            log_rejection(rejection, visit);
+        }
+    }
+}
+
+async fn observe_accepted(visit: Visit<'_>, to: &AnswerTo) {
+    match to {
+        AnswerTo::Handshake => visit.source.metrics.handshakes.increment(1),
+        AnswerTo::Events { outcomes, .. } if outcomes.is_empty() => {}
+        AnswerTo::Events { body_bytes, outcomes, described } => {
+            visit.source.metrics.payload.record(*body_bytes as f64);
+            count_events(visit.source, outcomes);
+            if let Some(events) = described {
+                log_events(visit, events, outcomes).await;
+            }
+        }
+    }
+}
+
+fn count_events(source: &Source, outcomes: &[Outcome]) {
+    let count = |which: Outcome| outcomes.iter().filter(|outcome| **outcome == which).count() as u64;
+    source.metrics.new.increment(count(Outcome::New));
+    source.metrics.duplicates.increment(count(Outcome::Duplicate));
+}
+
+/// One line about the new events of a request, and one about those that came again.
+async fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]) {
+    let Caller { request_id, address, trace_id, .. } = visit.caller;
+    let source = &visit.source.name;
+    let (again, new): (Vec<_>, Vec<_>) =
+        events.iter().zip(outcomes).partition(|(_, outcome)| **outcome == Outcome::Duplicate);
+    if let Some((event, _)) = new.first() {
+        let what = and_more(format!("{} {}", event.id, event.event_type), new.len());
+        tracing::debug!(%request_id, %source, client = %address, trace_id, "recorded: {what}");
+    }
+    if let Some((event, _)) = again.first() {
+        let what = and_more(format!("{} {}", first_of(visit, event).await, event.event_type), again.len());
+        tracing::debug!(%request_id, %source, client = %address, trace_id, "came again: {what}");
+    }
+}
+
+/// The event that came first with this key. It is the only one of them that can be looked up.
+async fn first_of(visit: Visit<'_>, event: &Described) -> String {
+    let first = visit.ingest.store.first_of(visit.source.name.as_str(), &event.dedupe_key);
+    match timeout(FIND_FIRST_WITHIN, first).await {
+        Ok(Ok(Some(first))) => first.to_string(),
+        _ => format!("an event with the key {}", event.dedupe_key),
+    }
+}
+
+/// The first of some events, and the number of the others.
+fn and_more(first: String, count: usize) -> String {
+    if count == 1 { first } else { format!("{first} and {} more", count - 1) }
+}
+
+pub(crate) fn log_unreadable(problem: &Unreadable, visit: Visit<'_>) {
+    let Some(Due { left_out }) = visit.source.log_limit.line(UNREADABLE) else { return };
+    let (request_id, source) = (visit.caller.request_id, &visit.source.name);
+    tracing::warn!(%request_id, %source, %problem, left_out, "genuine but unreadable: kept whole");
+}
+
+/// A request that is for no source.
+pub(crate) fn log_misdirected(rejection: &Rejection, caller: &Caller<'_>, path: &str) {
+    let reason = rejection.reason();
+    let Some(Due { left_out }) = WITHOUT_SOURCE.line(reason) else { return };
+    let Caller { request_id, address, trace_id, .. } = caller;
+    let path = shown(path);
+    tracing::debug!(%request_id, client = %address, trace_id, reason, left_out, "rejected: {path}");
+}
+
+fn log_rejection(rejection: &Rejection, visit: Visit<'_>) {
+    let reason = match rejection {
+        Rejection::Refused(refused) => refused.refusal.reason(),
+        other => other.reason(),
+    };
+    let Some(Due { left_out }) = visit.source.log_limit.line(reason) else { return };
+    let source = &visit.source.name;
+    let Caller { request_id, address, trace_id, .. } = visit.caller;
+    match rejection {
+        Rejection::Refused(refused) => {
+            let (refusal, probably) = (&refused.refusal, visit.explain(refused));
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, left_out, probably, "refused: {refusal}");
+        }
+        Rejection::AddressNotAllowed | Rejection::TooLarge | Rejection::TooManyEvents | Rejection::Internal => {
+            tracing::warn!(%request_id, %source, client = %address, trace_id, reason, left_out, "rejected");
+        }
+        // Under a flood or an outage there are many of these; the metrics count them.
+        _ => tracing::debug!(%request_id, %source, client = %address, trace_id, reason, left_out, "rejected"),
+    }
+}

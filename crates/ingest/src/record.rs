@@ -1,0 +1,52 @@
+//! The sixth step: [`Routed::record`] makes the events of a request and their jobs durable.
+//!
+//! Before it, `route` has given the events their jobs. After it, `answer` tells the sender. The commit itself is shared by many
+//! requests: see `commit`.
+
+use std::sync::Arc;
+
+use hookfast_store::{Recorded as Outcome, Routed as RoutedEvent};
+use hookfast_webhook::{EventId, Request};
+use tracing::Level;
+
+use crate::rejection::Rejection;
+use crate::route::Routed;
+use crate::stages::Visit;
+
+/// A request whose events are durable.
+pub(crate) struct Recorded<'a> {
+    pub(crate) visit: Visit<'a>,
+    pub(crate) request: Arc<Request>,
+    /// For each event, whether it was new.
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) described: Option<Vec<Described>>,
+}
+
+/// What the log says about an event.
+pub(crate) struct Described {
+    pub(crate) id: EventId,
+    pub(crate) dedupe_key: String,
+    pub(crate) event_type: String,
+}
+
+impl<'a> Routed<'a> {
+    /// Hands the events to the next commit, and waits for its end or for the deadline.
+    pub(crate) async fn record(self) -> Result<Recorded<'a>, Rejection> {
+        let Self { visit, events, request, memory, deadline } = self;
+        if events.is_empty() {
+            return Ok(Recorded { visit, request, outcomes: Vec::new(), described: None });
+        }
+        let described = tracing::enabled!(Level::DEBUG).then(|| describe(&events));
+        let outcomes = visit.ingest.recorder.record(events, Some(memory), deadline).await?;
+        Ok(Recorded { visit, request, outcomes, described })
+    }
+}
+
+fn describe(events: &[RoutedEvent]) -> Vec<Described> {
+    let described = |RoutedEvent { event, .. }: &RoutedEvent| Described {
+        id: event.id(),
+        dedupe_key: event.dedupe_key().as_str().to_owned(),
+        event_type: event.event_type().as_str().to_owned(),
+    };
+    events.iter().map(described).collect()
+}

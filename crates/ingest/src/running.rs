@@ -1,0 +1,184 @@
+//! Starting and ending: the background tasks of receiving, and the listener over them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use hookfast_queue::Queue;
+use hookfast_store::Record;
+use hookfast_webhook::{Clock, Provider};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admit::Limits;
+use crate::background::Background;
+use crate::commit::{BatchLimits, Committing, Recorder};
+use crate::dispatch::Dispatcher;
+use crate::health::{Details, Readiness};
+use crate::http::listener::Listener;
+use crate::http::service::Service;
+use crate::memory::BodyMemory;
+use crate::spool::drain::{self, Drainer};
+use crate::spool::{SpoolWay, Spooling};
+use crate::{Config, Ingest, Source, Table};
+
+/// At the end of a shutdown, commits under way still have this time.
+const COMMIT_WITHIN: Duration = Duration::from_secs(2);
+
+/// After the commits, hints and the drainer have this time.
+const FOLLOW_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where events become durable, and who is told.
+pub struct Recording<'a> {
+    /// The store.
+    pub store: Arc<dyn Record>,
+    /// The spool, for the time in which the store is away.
+    pub spool: Option<SpoolWay>,
+    /// The way to the workers, if it leads to any.
+    pub queue: Option<Arc<dyn Queue>>,
+    /// What `/readyz?verbose` says about the rest of the process.
+    pub details: Option<Arc<dyn Details>>,
+    /// The runtime of the commits. In the runtime of the requests, each step of a commit would queue behind the very requests
+    /// that wait for it.
+    pub commits: &'a Handle,
+}
+
+/// A running listener.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Cancelled when the store may not be used any more; then the process should end.
+    pub store_broken: CancellationToken,
+    /// Cancelled when a background task panicked; then the process should end, too.
+    pub must_end: CancellationToken,
+    listener: Arc<Listener>,
+    shutdown: CancellationToken,
+    connections: TaskTracker,
+    tasks: Tasks,
+}
+
+/// What runs beside the requests.
+struct Tasks {
+    committers: Background,
+    large_committers: Background,
+    /// Dispatcher and drainer: they go on with what is committed.
+    followers: Background,
+    /// Cancelled when nothing more is committed.
+    last_call: CancellationToken,
+}
+
+impl Ingest {
+    /// Starts to receive on `listener`.
+    pub async fn start(
+        listener: TcpListener,
+        config: Config,
+        table: Table,
+        known_providers: Vec<Arc<dyn Provider>>,
+        recording: Recording<'_>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Running> {
+        let Recording { store, spool, queue, details, commits } = recording;
+        let address = listener.local_addr()?;
+        let [shutdown, store_broken, must_end] = std::array::from_fn(|_| CancellationToken::new());
+        let tasks = Tasks::new(commits, &must_end);
+        let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
+        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &tasks.followers));
+        let spooling = match spool {
+            Some(way) => Some(tasks.start_spooling(way, dispatcher.as_ref(), limits).await),
+            None => None,
+        };
+        let committing = Committing {
+            store: &store,
+            spooling: spooling.as_ref(),
+            limits,
+            broken: &store_broken,
+            dispatcher: dispatcher.as_ref(),
+        };
+        let recorder = Recorder::start(&committing, config.queue_requests, &tasks.committers, &tasks.large_committers);
+        let readiness = Readiness::new(Arc::clone(&store), spooling, details, shutdown.clone());
+        let ingest = Self {
+            public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
+            table: RwLock::new(Arc::new(table)),
+            decoy: config.conceal_sources.then(|| Arc::new(Source::decoy())),
+            known_providers,
+            clock,
+            limits: Limits::new(&config),
+            body_memory: BodyMemory::new(config.body_memory),
+            store,
+            recorder,
+            config,
+        };
+        let connections = TaskTracker::new();
+        let accepting = Arc::new(Listener::new(Service { ingest, readiness }, shutdown.clone()));
+        connections.spawn(Arc::clone(&accepting).accept(listener, connections.clone()));
+        Ok(Running { address, store_broken, must_end, listener: accepting, shutdown, connections, tasks })
+    }
+}
+
+impl Tasks {
+    fn new(commits: &Handle, must_end: &CancellationToken) -> Self {
+        Self {
+            committers: Background::new(commits, must_end),
+            // Copying a large request into a statement takes time, in which the other commits would wait.
+            large_committers: Background::new(&Handle::current(), must_end),
+            followers: Background::new(commits, must_end),
+            last_call: CancellationToken::new(),
+        }
+    }
+
+    async fn start_spooling(
+        &self,
+        way: SpoolWay,
+        dispatcher: Option<&Dispatcher>,
+        limits: BatchLimits,
+    ) -> Arc<Spooling> {
+        let spooling = Arc::new(Spooling::start(way).await);
+        let drainer = Drainer::new(Arc::clone(&spooling), dispatcher.cloned(), limits, self.last_call.clone());
+        self.followers.spawn("drainer", drainer.run());
+        self.followers.spawn("spool", drain::show(Arc::clone(&spooling.spool), self.last_call.clone()));
+        spooling
+    }
+}
+
+impl Running {
+    /// Later requests are judged by another table; those under way finish with the one they began with.
+    pub fn reload(&self, table: Table) {
+        self.listener.service.ingest.replace_table(table);
+    }
+
+    /// Stops accepting, finishes what was accepted, commits it. Connections that take longer than the time-out are cut;
+    /// what they handed over for commit is committed all the same.
+    pub async fn shut_down(self) {
+        let Self { listener, shutdown, connections, tasks, .. } = self;
+        let end = Instant::now() + listener.service.ingest.config.shutdown_timeout;
+        shutdown.cancel();
+        connections.close();
+        // The committers end when the last holder of their queue is gone: this one, or the last connection.
+        drop(listener);
+        if timeout_at(end, connections.wait()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "connections were still open at the end of the shutdown");
+        }
+        tasks.end(end).await;
+    }
+}
+
+impl Tasks {
+    /// Waits for the commits, then for the hints about them and for the drainer. A connection that was cut keeps the committers
+    /// until its runtime ends, so the wait has an end.
+    async fn end(self, end: Instant) {
+        let end = end.max(Instant::now() + COMMIT_WITHIN);
+        let _ = timeout_at(end, async { tokio::join!(self.committers.ended(), self.large_committers.ended()) }).await;
+        self.last_call.cancel();
+        let end = end.max(Instant::now() + FOLLOW_WITHIN);
+        if timeout_at(end, self.followers.ended()).await.is_err() {
+            tracing::warn!(
+                "the shutdown did not wait for all hints to be sent and for the spool to be drained; the sweeper makes up \
+                 for the first, the next start for the second"
+            );
+        }
+    }
+}
