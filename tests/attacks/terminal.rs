@@ -34,9 +34,9 @@ fn case_76_dead_letters_do_not_deceive_a_terminal() {
         let (text, id) = (text.replace(['\'', '\0'], ""), event.id.0.simple());
         let job = format!("event_id = x'{id}'");
         gateway.sql(&format!(
-            "UPDATE jobs SET state = 'dead_letter', reason = 'permanent', attempts = 1, finished_at = 1 WHERE {job};
+            "UPDATE jobs SET state = 'dead_letter', reason = 'refused', attempts = 1, finished_at = 1 WHERE {job};
              INSERT INTO attempts (event_id, handler, number, started_at, duration_us, failure, message, worker)
-             VALUES (x'{id}', 'ledger', 1, 1, 1, 'permanent', '{text}', '{text}')"
+             VALUES (x'{id}', 'ledger', 1, 1, 1, 'refused', '{text}', '{text}')"
         ));
     }
     let listed = run(gateway.folder(), &["dead-letters", "list", "--limit", "100"], &[]);

@@ -1,4 +1,4 @@
-//! Whose request it is: the peer, or whom a trusted proxy names.
+//! The address of a client: the peer's, or the one that a trusted proxy names.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,12 +32,12 @@ impl FromStr for AddressRange {
     }
 }
 
-/// IPv4 in IPv6's clothes is IPv4, or a rule for the one would not hold for the other.
+/// An IPv4-mapped IPv6 address counts as IPv4. Otherwise a rule for the one would not hold for the other.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// What limits count as one client: an IPv6 host has a whole /64 to hop in.
+/// What rate limits and caps count as one client. An IPv6 host can use every address of its /64.
 pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -45,7 +45,7 @@ pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What shares of memory and the limit of refusals count as one client: an IPv6 network may have a whole /48 to hop in.
+/// What shares of memory and the limit of refusals count as one client. An IPv6 network can use every address of its /48.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -53,9 +53,9 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The client's address. `X-Forwarded-For` grows to the right, and everything left of what our own proxies wrote is
-/// whatever the client liked to send: so it is read from the right, and the first address that is not a trusted proxy is
-/// the client. If that place cannot be read, nothing better than the peer is known.
+/// The client's address. Each proxy adds an address to the right end of `X-Forwarded-For`, and the client can write anything
+/// to the left of those. So the header is read from the right, and the first address that is not a trusted proxy is the client.
+/// If that place cannot be read, the peer is the client.
 pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|range| range.contains(address));
     let peer = canonical(peer);
@@ -75,8 +75,8 @@ pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]
     client
 }
 
-/// Scheme and host that the sender used, by the word of a trusted proxy. Each must be said once and plainly; what stands
-/// before a comma was said by somebody further out.
+/// Scheme and host that the sender used, as a trusted proxy says. Each header must come once. What stands before a comma was
+/// written before the request reached that proxy.
 pub(crate) fn forwarded_url(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> Option<String> {
     if !trusted.iter().any(|range| range.contains(canonical(peer))) {
         return None;

@@ -164,7 +164,7 @@ impl Refusals {
     }
 
     fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Refused>> {
-        // Nothing in here can panic half-way.
+        // No code panics while it holds the lock.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

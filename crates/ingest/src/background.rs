@@ -1,4 +1,4 @@
-//! Background tasks that receiving cannot do without: one that panics ends the process, and a supervisor starts it anew.
+//! Background tasks that receiving depends on. One that panics ends the process, and a supervisor starts the process again.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Where tasks run that belong together.
+/// Tasks that start and end together.
 #[derive(Debug)]
 pub(crate) struct Background {
     tasks: TaskTracker,
@@ -34,7 +34,7 @@ impl Background {
         self.tasks.spawn_on(watched, &self.runtime);
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;

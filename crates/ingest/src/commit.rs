@@ -1,9 +1,9 @@
-//! Group commit: whatever waits when a commit ends goes into the next one.
+//! Group commit: all requests that wait when a commit ends share the next one.
 //!
 //! A commit costs an fsync, so one commit for each request cannot be fast. There is no artificial delay: an idle gateway
 //! commits at once, a busy one in larger batches.
 //!
-//! A request that is larger than a batch takes long to write, so it has a line of its own, past which the others go.
+//! A request that is larger than a batch takes long to write, so it has a line of its own, and smaller requests pass it.
 //!
 //! A request hands its events over and waits. From then on the commit does not depend on the request: a caller who hangs
 //! up, or a deadline that passes, stops nothing half-way.
@@ -26,7 +26,7 @@ use crate::rejection::Rejection;
 use crate::spool::Spooling;
 use crate::weight::weigh;
 
-/// How much shares one commit. Bytes are those of everything that is kept for a request.
+/// The size of a batch. Bytes are those of everything that is kept for a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchLimits {
     pub(crate) events: usize,
@@ -40,10 +40,10 @@ impl BatchLimits {
     }
 }
 
-/// Beside another commit, one is worth it from this part of a full batch on.
+/// Start a second concurrent commit only once a quarter of a full batch is waiting.
 const WORTH_A_COMMIT: usize = 4;
 
-/// How long a batch waits for the commit that is under way, should that hang.
+/// Longest wait of a batch for the commit that is under way.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The way into the next commit.
@@ -65,7 +65,7 @@ struct Line {
 /// What the committers need beside the queue.
 pub(crate) struct Committing<'a> {
     pub(crate) store: &'a Arc<dyn Record>,
-    /// Where a batch goes that the store does not take.
+    /// Takes the batches that the store does not take.
     pub(crate) spooling: Option<&'a Arc<Spooling>>,
     pub(crate) limits: BatchLimits,
     /// Cancelled when the store may not be used any more.
@@ -83,7 +83,7 @@ struct Submission {
     _memory: Option<MemoryShare>,
 }
 
-/// The store did not take it; the cause is in the log.
+/// The store did not take the events; the cause is in the log.
 #[derive(Debug, Clone, Copy)]
 struct NotRecorded;
 
@@ -167,8 +167,8 @@ impl Line {
 #[derive(Debug, Default)]
 struct UnderWay {
     count: AtomicUsize,
-    /// That one has ended, or that enough wait for another. Only the committer that gathers the next batch waits for
-    /// this, and is not woken for each request.
+    /// Notified when a commit has ended, or when enough requests wait for another. Only the committer that gathers the next
+    /// batch waits for it, and is not woken for each request.
     news: Notify,
 }
 
@@ -219,7 +219,7 @@ struct Committer {
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
     broken: CancellationToken,
-    /// None where the workers cannot be told from here.
+    /// `None` where no way leads to the workers.
     dispatcher: Option<Dispatcher>,
     batch_events: Histogram,
     duration: Histogram,
@@ -260,7 +260,7 @@ impl Committer {
     }
 
     async fn commit(&self, mut batch: Vec<Submission>) {
-        // Their senders were told to try again: under overload, working for them would make the others late too.
+        // The senders of late requests were told to try again. Under overload, work for them would make others late, too.
         let now = Instant::now();
         batch.retain(|submission| submission.deadline > now);
         let first_deadline = batch.iter().map(|submission| submission.deadline).min().unwrap_or(now);
@@ -308,7 +308,7 @@ impl Committer {
     }
 }
 
-/// What is committed together: the events of several requests, and who waits for how many of them.
+/// What is committed together: the events of several requests, and the requests that wait, each with its number of events.
 struct Part {
     events: Vec<Routed>,
     waiting: Vec<Waiting>,

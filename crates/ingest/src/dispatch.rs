@@ -1,4 +1,4 @@
-//! Telling the workers what was recorded. Best effort: the sweeper finds what gets lost here.
+//! Tells the workers about new jobs. Best effort: the sweeper finds jobs whose hints get lost.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 
 use crate::background::Background;
 
-/// How many batches may wait to be dispatched. While the queue is slow or away, the others are left to the sweeper.
+/// Batches that may wait to be dispatched. While the queue is slow or away, the sweeper finds the jobs of all others.
 const WAITING_BATCHES: usize = 1024;
 
-/// How many hints are sent together.
+/// Hints that are sent together.
 const HINTS: usize = 1024;
 
 /// The way to the workers.

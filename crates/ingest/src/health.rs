@@ -15,7 +15,7 @@ use crate::spool::Spooling;
 /// The store is asked at most this often: the question comes from outside, unauthenticated.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The details cost more, so they are this old at most.
+/// The details are asked for at most this often, because they cost more.
 const DETAILS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What `/readyz?verbose` says beside what receiving knows by itself.
@@ -25,11 +25,11 @@ pub trait Details: Send + Sync {
     async fn lines(&self) -> Vec<String>;
 }
 
-/// How a gateway is that takes requests.
+/// The state of a gateway that takes requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Yes,
-    /// An operator should look at it, and requests are recorded all the same.
+    /// Requests are recorded, and an operator should look at something.
     Degraded(&'static str),
 }
 

@@ -1,7 +1,7 @@
 //! The receiving half: a webhook comes in over HTTP, is made durable, and only then answered.
 //!
-//! `stages` is the path of a webhook. It has a file for each step: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`.
-//! What the steps use:
+//! `stages` is the path of a webhook. Each step has a file: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`. The
+//! steps use:
 //!
 //! - `memory` bounds the memory of all bodies, and `weight` says what is kept for a request;
 //! - `commit` lets many requests share one commit;

@@ -1,4 +1,4 @@
-//! How often the log tells of the same thing: a sender that is refused may try again as fast as the network allows.
+//! Limits log lines about the same thing, because a refused sender may try again as fast as the network allows.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

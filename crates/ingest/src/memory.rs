@@ -71,7 +71,7 @@ impl BodyMemory {
 
 impl Pool {
     fn used(&self) -> MutexGuard<'_, Used> {
-        // Nothing in here can panic half-way.
+        // No code panics while it holds the lock.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! The fourth step: [`Genuine::read`] finds the events in a request.
+//! The fourth step: [`GenuineRequest::read`] finds the events in a request.
 //!
 //! Before it, `verify` has proved the request. After it, `route` adds the handlers that want each event. A request that cannot be
 //! read is kept whole, as one event of type `unreadable`.
@@ -14,7 +14,7 @@ use crate::observe::log_unreadable;
 use crate::rejection::Rejection;
 use crate::source::Source;
 use crate::stages::{Visit, guarded};
-use crate::verify::Genuine;
+use crate::verify::GenuineRequest;
 
 /// The events of a genuine request that its source takes.
 pub(crate) struct Events<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct Events<'a> {
     pub(crate) deadline: Instant,
 }
 
-impl<'a> Genuine<'a> {
+impl<'a> GenuineRequest<'a> {
     /// Finds the events, and counts the request as one that the source takes.
     pub(crate) fn read(self) -> Result<Events<'a>, Rejection> {
         let Self { visit, genuine, received_at, memory, deadline } = self;

@@ -100,7 +100,25 @@ impl Ingest {
         };
         let recorder = Recorder::start(&committing, config.queue_requests, &tasks.committers, &tasks.large_committers);
         let readiness = Readiness::new(Arc::clone(&store), spooling, details, shutdown.clone());
-        let ingest = Self {
+        let ingest = Self::new(config, address, table, known_providers, clock, (store, recorder));
+        let connections = TaskTracker::new();
+        let accepting = Arc::new(Listener::new(Service { ingest, readiness }, shutdown.clone()));
+        connections.spawn(Arc::clone(&accepting).accept(listener, connections.clone()));
+        Ok(Running { address, store_broken, must_end, listener: accepting, shutdown, connections, tasks })
+    }
+}
+
+impl Ingest {
+    /// The state of the path, for a listener at `address`.
+    fn new(
+        config: Config,
+        address: SocketAddr,
+        table: Table,
+        known_providers: Vec<Arc<dyn Provider>>,
+        clock: Arc<dyn Clock>,
+        (store, recorder): (Arc<dyn Record>, Recorder),
+    ) -> Self {
+        Self {
             public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
             table: RwLock::new(Arc::new(table)),
             decoy: config.conceal_sources.then(|| Arc::new(Source::decoy())),
@@ -111,11 +129,7 @@ impl Ingest {
             store,
             recorder,
             config,
-        };
-        let connections = TaskTracker::new();
-        let accepting = Arc::new(Listener::new(Service { ingest, readiness }, shutdown.clone()));
-        connections.spawn(Arc::clone(&accepting).accept(listener, connections.clone()));
-        Ok(Running { address, store_broken, must_end, listener: accepting, shutdown, connections, tasks })
+        }
     }
 }
 

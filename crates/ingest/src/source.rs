@@ -16,7 +16,7 @@ use crate::SourceLimits;
 use crate::log_limit::LogLimit;
 use crate::metrics::SourceMetrics;
 
-/// How many requests a source refuses as not genuine before it only says 429. One address has a tenth of this by default.
+/// Refusals that a source answers in full, per second; more are answered 429. One address has a tenth of this by default.
 const REFUSALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000).expect("not 0");
 
 /// One configured endpoint: a provider, its secrets, its limits.
@@ -26,9 +26,9 @@ pub struct Source {
     pub(crate) secrets: Secrets,
     pub(crate) limits: SourceLimits,
     pub(crate) rate: Option<DefaultDirectRateLimiter>,
-    /// How many refusals are answered in full.
+    /// Limits the refusals that are answered in full.
     pub(crate) refusals: DefaultDirectRateLimiter,
-    /// Finding out why a request was refused is work, and whoever sends it may send many.
+    /// Limits explanations of refusals: each is work, and one sender may cause many.
     pub(crate) explanations: DefaultDirectRateLimiter,
     pub(crate) log_limit: LogLimit,
     pub(crate) metrics: SourceMetrics,
@@ -49,7 +49,7 @@ impl Source {
         Endpoint { source: self.name.as_str(), provider: self.provider.as_ref(), secrets: &self.secrets }
     }
 
-    /// What stands in for sources that do not exist where their absence is concealed: it refuses everything, late.
+    /// The source that stands in for unknown ones when `conceal_sources` is set. It refuses as late as a wrong signature.
     pub(crate) fn decoy() -> Self {
         let name = SourceName::new("unknown").expect("`unknown` is a name");
         let secrets = Secrets::new(vec![Secret::new("decoy").expect("not blank")]);
@@ -57,7 +57,7 @@ impl Source {
     }
 }
 
-/// A provider that nobody is.
+/// Stands in for unknown sources when `conceal_sources` is set; refuses everything.
 struct Nobody;
 
 impl Provider for Nobody {
@@ -74,7 +74,7 @@ impl Provider for Nobody {
     }
 
     fn read(&self, _: &Request) -> Result<Vec<Reading>, Unreadable> {
-        Err(Unreadable("nobody's request".into()))
+        Err(Unreadable("no provider reads this".into()))
     }
 
     fn sample_kinds(&self) -> Vec<&str> {
@@ -82,6 +82,6 @@ impl Provider for Nobody {
     }
 
     fn sample(&self, _: &SampleOrder<'_>) -> Result<Request, NoSample> {
-        Err(NoSample("nobody sends anything".into()))
+        Err(NoSample("no provider sends anything".into()))
     }
 }

@@ -15,17 +15,17 @@ use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, timeout};
 
-/// A batch may take this part of the time that its most impatient sender has left; the rest is for the spool.
+/// The store may use one part in this many of the time until the first deadline of a batch; the rest is for the spool.
 const PART_FOR_THE_STORE: u32 = 3;
 
-/// The spool, and when it is used.
+/// The spool, and the time after which it is used.
 #[derive(Clone)]
 pub struct SpoolWay {
     /// Where events wait.
     pub spool: Arc<Spool>,
-    /// What they wait for.
+    /// The store that they wait for.
     pub store: Arc<dyn Behind>,
-    /// How long a batch may take at least before the store counts as away.
+    /// The shortest time after which the store counts as away.
     pub after: Duration,
 }
 
@@ -36,17 +36,17 @@ enum Way {
     Spool,
 }
 
-/// What committers, drainer and readiness know together.
+/// The state that committers, drainer and readiness share.
 pub(crate) struct Spooling {
     pub(crate) spool: Arc<Spool>,
     pub(crate) store: Arc<dyn Behind>,
     after: Duration,
-    /// Whoever adds to the spool holds it for reading, so that the way cannot change meanwhile.
+    /// Held for reading while a batch is added to the spool, so that the way cannot change meanwhile.
     way: RwLock<Way>,
-    /// Whether the store failed the drainer last time. Then nobody else need ask it.
+    /// Set while the store fails the drainer. Then only the drainer asks the store.
     is_away: AtomicBool,
     begun: Notify,
-    /// Whether the drainer gets on, and each time that it does.
+    /// Set while the drainer makes progress; notified after every drained batch.
     gets_on: AtomicBool,
     got_on: Notify,
     is_spooling: Gauge,
@@ -125,7 +125,7 @@ impl Spooling {
         }
     }
 
-    /// From now on everything goes into the spool.
+    /// Switches to the spool, for this batch and all later ones.
     async fn begin(&self, error: &StoreError) -> RwLockReadGuard<'_, Way> {
         let mut way = self.way.write().await;
         if *way == Way::Direct {
@@ -144,7 +144,7 @@ impl Spooling {
                 Ok(vec![Recorded::Spooled; events.len()])
             }
             Err(StoreError::Rejected(problem)) => Err(StoreError::Rejected(problem)),
-            // Whatever is wrong with the spool: the store may still be there, and so the process goes on.
+            // The store may still be there, so the process goes on without the spool.
             Err(error) => {
                 self.not_spooled.increment(events.len() as u64);
                 Err(StoreError::Unavailable(format!("the spool cannot be used: {error}")))
@@ -152,7 +152,7 @@ impl Spooling {
         }
     }
 
-    /// Lets nobody record anything until what is given back is dropped. How long that may last, too: senders wait.
+    /// Blocks all recording until the guard is dropped. Also gives the longest time for that, because senders wait.
     pub(crate) async fn pause(&self) -> (Pause<'_>, Duration) {
         (Pause { way: self.way.write().await, is_spooling: &self.is_spooling }, self.after)
     }
@@ -172,13 +172,13 @@ impl Spooling {
         self.is_away.load(Relaxed)
     }
 
-    /// Notes what the store did with a question of the drainer, and says whether that is news.
+    /// Notes whether the store failed the drainer. Returns whether that has changed.
     pub(crate) fn set_away(&self, is_away: bool) -> bool {
         self.is_away.swap(is_away, Relaxed) != is_away
     }
 }
 
-/// While it is there, nothing is recorded.
+/// A guard: nothing is recorded while it lives.
 pub(crate) struct Pause<'a> {
     way: RwLockWriteGuard<'a, Way>,
     is_spooling: &'a Gauge,

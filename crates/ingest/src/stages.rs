@@ -4,9 +4,10 @@
 //! type from the one before, so unverified data cannot be recorded: no type holds it.
 //!
 //! ```text
-//! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ Genuine ──read──▶ Events ──route──▶ Routed ──record──▶ Recorded ──answer──▶ Answered
-//!                                              ├────▶ Handshake, answered at once
-//!                                              └────▶ Refused, which keeps its request
+//! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ GenuineRequest ──read──▶ Events
+//!                                             ├───▶ a handshake, which is answered at once
+//!                                             └───▶ Refused, which keeps its request
+//! Events ──route──▶ Routed ──record──▶ Recorded ──answer──▶ Answered
 //! ```
 //!
 //! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`.

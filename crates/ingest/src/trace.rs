@@ -1,4 +1,4 @@
-//! The sender's trace, so that our log lines can be found from theirs. It is noted, never trusted.
+//! The sender's trace id. It stands in our log lines, so that the sender's own lines lead to them. It is never trusted.
 
 use http::HeaderMap;
 

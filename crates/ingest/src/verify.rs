@@ -18,13 +18,13 @@ use crate::stages::{Visit, guarded};
 /// What a request turned out to be.
 pub(crate) enum Verified<'a> {
     /// It comes from its provider.
-    Genuine(Genuine<'a>),
+    Genuine(GenuineRequest<'a>),
     /// It only asks whether we are there, and this is the answer.
     Handshake(Answer),
 }
 
 /// A request that its provider has proved. It may carry events.
-pub(crate) struct Genuine<'a> {
+pub(crate) struct GenuineRequest<'a> {
     pub(crate) visit: Visit<'a>,
     pub(crate) genuine: webhook::Genuine,
     pub(crate) received_at: OffsetDateTime,
@@ -43,7 +43,7 @@ impl<'a> Received<'a> {
             Ok(webhook::Verified::Handshake(answer)) => Ok(Verified::Handshake(answer)),
             Ok(webhook::Verified::Genuine(genuine)) => {
                 visit.note_proof(genuine.proof());
-                Ok(Verified::Genuine(Genuine { visit, genuine, received_at: now, memory, deadline }))
+                Ok(Verified::Genuine(GenuineRequest { visit, genuine, received_at: now, memory, deadline }))
             }
             Err(refusal) => Err(visit.refuse(refusal, request, memory)),
         }

@@ -15,6 +15,11 @@ impl PriorityRules {
         Self(rules)
     }
 
+    /// All rules, the most exact first.
+    pub fn iter(&self) -> impl Iterator<Item = &(Pattern, Priority)> {
+        self.0.iter()
+    }
+
     /// The priority of events of this type, if a rule fits.
     pub fn of(&self, event_type: &str) -> Option<Priority> {
         self.0.iter().find(|(pattern, _)| pattern.matches(event_type)).map(|(_, priority)| *priority)

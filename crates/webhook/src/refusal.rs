@@ -1,5 +1,7 @@
 //! Why a request is not taken for genuine.
 
+use std::borrow::Cow;
+
 use http::{HeaderName, StatusCode};
 use time::Duration;
 
@@ -21,7 +23,7 @@ pub enum Refusal {
         /// The header.
         name: HeaderName,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: Cow<'static, str>,
     },
     /// Something other than a header that carries the proof is absent, doubled or not text.
     #[error("`{0}` is missing, doubled or not text, and the proof needs it: the sender is not this provider")]

@@ -25,6 +25,6 @@ impl Request {
         let value = self.headers.get(name).filter(|value| !value.is_empty());
         let value = value.ok_or_else(|| Refusal::MissingHeader(name.clone()))?;
         let problem = "it is not plain text";
-        value.to_str().map_err(|_| Refusal::MalformedHeader { name: name.clone(), problem })
+        value.to_str().map_err(|_| Refusal::MalformedHeader { name: name.clone(), problem: problem.into() })
     }
 }

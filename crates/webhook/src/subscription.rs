@@ -82,6 +82,15 @@ impl FromStr for Pattern {
     }
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(text) => f.write_str(text),
+            Self::Prefix(start) => write!(f, "{start}*"),
+        }
+    }
+}
+
 impl Pattern {
     /// Whether it is this type, or its beginning.
     pub fn matches(&self, event_type: &str) -> bool {

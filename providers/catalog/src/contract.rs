@@ -31,7 +31,8 @@ impl Description {
         lines.push(format!("- Documentation: {}", self.documentation));
         lines.push(format!("- Proof: {}", self.scheme()));
         for rule in &self.signature {
-            lines.push(format!("- Signature: in {}, as {}", rule.from, encoding_in_words(rule.encoding)));
+            let prefix = if rule.prefix.is_empty() { String::new() } else { format!(" after `{}`", rule.prefix) };
+            lines.push(format!("- Signature: in {}, as {}{prefix}", rule.from, encoding_in_words(rule.encoding)));
         }
         if let Some(freshness) = &self.freshness {
             let tolerance =
@@ -42,6 +43,11 @@ impl Description {
         }
         for (name, field) in [("Event type", &self.event.event_type), ("Dedupe key", &self.event.dedupe)] {
             lines.push(format!("- {name}: {field}{}", self.unsigned_in_words(field)));
+        }
+        let priorities: Vec<_> =
+            self.event.priority.0.iter().map(|(types, priority)| format!("{priority} for {types}")).collect();
+        if !priorities.is_empty() {
+            lines.push(format!("- Priority: {}", priorities.join(", ")));
         }
         if !self.handshake.is_empty() {
             lines.push(format!("- Handshakes: {}, answered by Hookfast", self.handshake.len()));

@@ -10,7 +10,8 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use crate::check::check;
-use crate::template::{Json, MethodName, Part, Place, Places, Template};
+use crate::priority::PriorityRule;
+use crate::template::{ArrayPlace, Json, MethodName, Part, Place, Places, Template};
 
 /// A provider that needs no code. `docs/providers.md` explains every key.
 #[derive(Debug, Clone, Deserialize)]
@@ -200,6 +201,8 @@ pub(crate) struct EventRule {
     #[serde(default)]
     pub(crate) delivery: Alternatives,
     pub(crate) dedupe: Alternatives,
+    #[serde(default)]
+    pub(crate) priority: PriorityRule,
 }
 
 impl EventRule {
@@ -214,23 +217,6 @@ impl EventRule {
             ("delivery", &self.delivery),
             ("dedupe", &self.dedupe),
         ]
-    }
-}
-
-/// A path to an array.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct ArrayPlace(pub(crate) Vec<String>);
-
-impl TryFrom<String> for ArrayPlace {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.strip_prefix("json:") {
-            Some("") => Ok(Self(Vec::new())),
-            Some(path) => Ok(Self(path.split('.').map(str::to_owned).collect())),
-            None => Err(format!("`{text}` is no array; write json: for the whole body, or json:PATH")),
-        }
     }
 }
 

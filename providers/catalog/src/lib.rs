@@ -4,6 +4,7 @@
 mod check;
 mod contract;
 mod description;
+mod priority;
 mod provider;
 mod sample;
 mod template;

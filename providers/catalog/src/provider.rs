@@ -196,6 +196,7 @@ impl CatalogProvider {
             occurred_at: view.fill_first(&rule.time.0).and_then(|text| moment::from_text(&text)),
             object_id: view.fill_first(&rule.object.0),
             delivery_id: view.fill_first(&rule.delivery.0),
+            priority: rule.priority.0.of(&event_type).unwrap_or_default(),
             ..Reading::new(dedupe_key, event_type, bytes.clone())
         })
     }
@@ -205,7 +206,10 @@ fn prove_rule(rule: &SignatureRule, view: &mut View<'_>, secrets: &Secrets) -> R
     let (place, text) = view.first(&rule.from.0).ok_or_else(|| missing(&rule.from.0))?;
     let text = text.into_owned();
     let written = match &rule.list {
-        None => vec![text.strip_prefix(&rule.prefix).ok_or_else(|| malformed(place, "it begins otherwise"))?],
+        None => vec![
+            text.strip_prefix(&rule.prefix)
+                .ok_or_else(|| malformed(place, format!("it does not begin with `{}`", rule.prefix)))?,
+        ],
         Some(list) => {
             view.entries = entries(&text, list);
             view.entries.iter().filter(|(name, _)| *name == list.name).map(|(_, value)| value.as_str()).collect()
@@ -287,9 +291,9 @@ fn missing(places: &[Place]) -> Refusal {
     }
 }
 
-fn malformed(place: &Place, problem: &'static str) -> Refusal {
+fn malformed(place: &Place, problem: impl Into<Cow<'static, str>>) -> Refusal {
     match place {
-        Place::Header(name) => Refusal::MalformedHeader { name: name.clone(), problem },
+        Place::Header(name) => Refusal::MalformedHeader { name: name.clone(), problem: problem.into() },
         other => Refusal::Missing(other.to_string()),
     }
 }

@@ -244,6 +244,23 @@ impl TryFrom<String> for MethodName {
     }
 }
 
+/// A path to an array.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct ArrayPlace(pub(crate) Vec<String>);
+
+impl TryFrom<String> for ArrayPlace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.strip_prefix("json:") {
+            Some("") => Ok(Self(Vec::new())),
+            Some(path) => Ok(Self(path.split('.').map(str::to_owned).collect())),
+            None => Err(format!("`{text}` is no array; write json: for the whole body, or json:PATH")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

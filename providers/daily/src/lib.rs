@@ -169,7 +169,7 @@ fn parse_signature(header: &str) -> Result<Vec<u8>, Refusal> {
 }
 
 fn malformed(name: &HeaderName, problem: &'static str) -> Refusal {
-    Refusal::MalformedHeader { name: name.clone(), problem }
+    Refusal::MalformedHeader { name: name.clone(), problem: problem.into() }
 }
 
 /// Recordings have `room_name`, meetings and participants have `room`.

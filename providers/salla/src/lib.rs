@@ -99,7 +99,7 @@ fn prove_signature(request: &Request, secrets: &Secrets) -> Result<Proof, Refusa
     let problem = "it is not lower-case hex";
     let signature = Encoding::Hex
         .decode(request.proof_header(&SIGNATURE)?)
-        .ok_or(Refusal::MalformedHeader { name: SIGNATURE.clone(), problem })?;
+        .ok_or(Refusal::MalformedHeader { name: SIGNATURE.clone(), problem: problem.into() })?;
     Scheme::HMAC_SHA256.prove(secrets, &[&request.body], &[signature])
 }
 

@@ -48,7 +48,7 @@ fn unix_seconds(text: &str) -> Result<i64, Refusal> {
 }
 
 fn malformed(problem: &'static str) -> Refusal {
-    Refusal::MalformedHeader { name: SIGNATURE.clone(), problem }
+    Refusal::MalformedHeader { name: SIGNATURE.clone(), problem: problem.into() }
 }
 
 #[cfg(test)]

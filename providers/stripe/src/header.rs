@@ -44,7 +44,7 @@ fn key_and_value(entry: &str) -> Option<(&str, &str)> {
 }
 
 fn malformed(problem: &'static str) -> Refusal {
-    Refusal::MalformedHeader { name: SIGNATURE.clone(), problem }
+    Refusal::MalformedHeader { name: SIGNATURE.clone(), problem: problem.into() }
 }
 
 #[cfg(test)]

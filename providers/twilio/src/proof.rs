@@ -19,7 +19,7 @@ const TOO_MANY: &str = "the body has more parameters than Twilio ever sends, so 
 pub(crate) fn prove(request: &Request, secrets: &Secrets, scheme: &Scheme) -> Result<Proof, Refusal> {
     let signature = Encoding::Base64
         .decode(request.proof_header(&SIGNATURE)?)
-        .ok_or(Refusal::MalformedHeader { name: SIGNATURE, problem: "it is not base64" })?;
+        .ok_or(Refusal::MalformedHeader { name: SIGNATURE, problem: "it is not base64".into() })?;
     let urls = url_candidates(&request.url);
     let prove = |parameters: &str| {
         let prove = |url: &String| {
@@ -102,7 +102,7 @@ fn setting<'a>(text: &'a str, name: &str) -> Result<Option<&'a str>, Refusal> {
     let mut values = entries.filter(|(found, _)| found.trim() == name).map(|(_, value)| value.trim());
     let value = values.next();
     if values.next().is_some() {
-        return Err(Refusal::MalformedHeader { name: SETTINGS, problem: "it names something twice" });
+        return Err(Refusal::MalformedHeader { name: SETTINGS, problem: "it names something twice".into() });
     }
     Ok(value)
 }

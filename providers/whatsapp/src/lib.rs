@@ -127,7 +127,7 @@ fn parse_signature(header: &str) -> Result<Vec<u8>, Refusal> {
     let signature = header.strip_prefix("sha256=").and_then(|hex| Encoding::Hex.decode(hex));
     signature.filter(|signature| signature.len() == 32).ok_or_else(|| {
         let problem = "it is not `sha256=` and 64 lower-case hex digits";
-        Refusal::MalformedHeader { name: SIGNATURE.clone(), problem }
+        Refusal::MalformedHeader { name: SIGNATURE.clone(), problem: problem.into() }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Acts on a real store.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use hookfast_store::{
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
-    Arrival, Event, EventId, FailureKind, KeyFacts, Ordering, Priority, RequestId, Secret, Secrets, SourceName,
-    Subscription, verify,
+    Arrival, Event, EventId, FailureKind, Ordering, Priority, RequestId, Secret, Secrets, SourceName, Subscription,
+    verify,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -379,36 +380,6 @@ async fn the_jobs_of_one_handler_can_be_given_to_another_which_keeps_its_own_ord
 
     world.replay(&onto(Which::Succeeded, "mail")).await.unwrap();
     assert_eq!(world.states(charges[0]).await, ["ledger dead_letter", "mail pending", "stock succeeded"]);
-}
-
-#[tokio::test]
-async fn a_replay_makes_the_ordering_key_that_recording_makes() {
-    let world = World::new().await;
-    let charge = world.dead("charge.refunded", 1, &["ledger"]).await[0];
-    let stored = world.store.event(charge).await.unwrap().unwrap();
-    let orderings = [
-        ("none", Ordering::None),
-        ("account", Ordering::PerAccount),
-        ("type", Ordering::PerEventType),
-        ("computed", Ordering::Computed(Arc::new(|body| Some(body.len().to_string())))),
-        ("panics", Ordering::Computed(Arc::new(|_| panic!("as the test wants it")))),
-        ("strict", Ordering::Strict),
-    ];
-    let subscription = |handler: &str, ordering| {
-        let interests = vec!["*/*".parse().unwrap()];
-        Subscription { handler: name(handler), interests, ordering, priority: None }
-    };
-    let handlers = Handlers::new(orderings.iter().map(|(handler, ordering)| subscription(handler, ordering.clone())));
-    for (handler, ordering) in orderings {
-        let stop = CancellationToken::new();
-        replay(&*world.store, &onto(Which::DeadLetters, handler), &handlers, |_| {}, &stop).await.unwrap();
-        world.settle(handler, &[charge], hookfast_store::Outcome::Succeeded).await;
-        let filter = Filter { handler: Some(handler.into()), ..Filter::default() };
-        let found = world.store.find(Which::Succeeded, &filter, None, 9).await.unwrap();
-        let account = stored.summary.account.as_deref();
-        let facts = KeyFacts { source: "stripe", account, event_type: "charge.refunded", body: &stored.body };
-        assert_eq!(found[0].ordering_key, ordering.key(&facts), "{handler}");
-    }
 }
 
 #[tokio::test]

@@ -8,8 +8,7 @@ use hookfast_handler::{AnyHandler, Handler, Handlers};
 use hookfast_processor::{Fail, HandlerConfig, Log};
 use hookfast_store::DeadLetters;
 use hookfast_webhook::{
-    Delays, FailureKind, HandlerName, Interest, LeastWait, Ordering, Pattern, RetryPolicy, SourceName,
-    Subscription,
+    Delays, FailureKind, HandlerName, Interest, LeastWait, Ordering, Pattern, RetryPolicy, SourceName, Subscription,
 };
 use toml::Value;
 
@@ -126,23 +125,28 @@ fn read_one(
 
     let handler = built_in.or(own.cloned())?;
     let interests = interests(handler.interests(), source.as_ref(), types);
-    let (ordering, blocking) = match order {
-        Order::None => (Ordering::None, None),
-        Order::PerAccount => (Ordering::PerAccount, Some(dead_letters)),
-        Order::PerEventType => (Ordering::PerEventType, Some(dead_letters)),
-        Order::Computed => {
-            let handler = Arc::clone(&handler);
-            let key = move |body: &[u8]| handler.ordering_key(body);
-            (Ordering::Computed(Arc::new(key)), Some(dead_letters))
-        }
-        Order::Strict => (Ordering::Strict, Some(dead_letters)),
-    };
+    let ordering = ordering(order, &handler);
+    // Only a handler that keeps an order has something behind a dead letter.
+    let blocking = (!matches!(ordering, Ordering::None)).then_some(dead_letters);
     Some(ConfiguredHandler {
         subscription: Subscription { handler: name?, interests, ordering, priority },
         handler,
         config: HandlerConfig { retry, deadline, concurrency, ordering: blocking },
         is_paused,
     })
+}
+
+fn ordering(order: Order, handler: &Arc<dyn AnyHandler>) -> Ordering {
+    match order {
+        Order::None => Ordering::None,
+        Order::PerAccount => Ordering::PerAccount,
+        Order::PerEventType => Ordering::PerEventType,
+        Order::Computed => {
+            let handler = Arc::clone(handler);
+            Ordering::Computed(Arc::new(move |body| handler.ordering_key(body)))
+        }
+        Order::Strict => Ordering::Strict,
+    }
 }
 
 /// What the program says a handler wants, narrowed or replaced by the configuration.

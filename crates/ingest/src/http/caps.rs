@@ -1,5 +1,5 @@
-//! How many connections may be open: in all, and from one address, so that one client cannot take every place. When all
-//! places are taken, a silent connection gives its place to the next one.
+//! Caps on open connections: in all, and by address, so that one client cannot take every place. When all places are taken, a
+//! silent connection is closed for the next one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use crate::address::limited_as;
 use crate::http::connection::{Activity, Worth};
 use crate::{AddressRange, Config};
 
-/// How many silent connections are looked for at once, because looking at all connections costs.
+/// Silent connections that are found at a time, because looking at all connections costs.
 const SILENT_AT_ONCE: usize = 64;
 
-/// When none was silent, they are looked at again after this time.
+/// Wait before the next look when no connection was silent.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 pub(crate) struct ConnectionCaps {
@@ -94,7 +94,7 @@ impl ConnectionCaps {
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Open> {
-        // Nothing in here can panic half-way.
+        // No code panics while it holds the lock.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long the other side may take.
+/// How long the sender may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// From the first byte of a request to the end of its head, and from the connection to its very first byte.
@@ -21,7 +21,7 @@ pub(crate) struct Patience {
     pub(crate) idle: Duration,
 }
 
-/// What a connection is doing, for those who decide whether it may stay.
+/// What a connection is doing. `caps` decides by it which connection may stay.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Activity(Arc<Flags>);
 
@@ -31,7 +31,7 @@ struct Flags {
     busy: AtomicBool,
     /// A request may come and go between two reads, so this is kept until the next one.
     head_ended: AtomicBool,
-    /// We owe the other side something, and not it a byte to us.
+    /// The next step is ours: the sender owes us no byte.
     at_work: AtomicBool,
     /// A genuine request has come on it.
     is_proven: AtomicBool,
@@ -40,10 +40,10 @@ struct Flags {
     evicted: Notify,
 }
 
-/// What times are counted from.
+/// The moment that times are counted from.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// How much is lost with a silent connection: the least first. That is one that has proved nothing, and the longest silent.
+/// How much is lost with a silent connection, the least first: one without a genuine request, then the longest silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Worth {
     pub(crate) is_proven: bool,

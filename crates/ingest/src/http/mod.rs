@@ -1,4 +1,5 @@
-//! What hyper leaves to us: caps on connections, deadlines for silent clients, which request this is, and what an answer looks like.
+//! What hyper leaves to us: caps on connections, deadlines for silent clients, which endpoint a request is for, and how an answer
+//! is written.
 
 pub(crate) mod caps;
 pub(crate) mod connection;

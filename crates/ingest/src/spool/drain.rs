@@ -22,10 +22,10 @@ use crate::spool::Spooling;
 /// Back-off while the store is unreachable: first and longest wait.
 const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Draining must be faster than receiving, or it never ends. So its batches have more events, if these are small.
+/// Batches of the drainer have this many times the events. Draining must be faster than receiving, or it never ends.
 const TIMES_THE_BATCH: usize = 4;
 
-/// A batch that is too much for the store is followed by batches of this part of it.
+/// After a batch that is too much for the store, the next ones are smaller by this factor.
 const TIMES_SMALLER: usize = 4;
 
 /// After this many batches in a row that the store takes, they become twice as large, up to the full size.
@@ -34,7 +34,7 @@ const LARGER_AFTER: u32 = 8;
 /// A batch that fails this often in a row, while the store answers otherwise, counts as too much for it.
 const BREAKS_AT_MOST: u32 = 5;
 
-/// How much time the store has.
+/// How much time the store has for a batch or an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// For a batch.
@@ -64,7 +64,7 @@ impl Patience {
     }
 }
 
-/// Why draining does not go on.
+/// Why draining stops for now.
 enum Trouble {
     Store(StoreError),
     Spool(StoreError),
@@ -91,7 +91,7 @@ pub(crate) struct Drainer {
     /// Cancelled when the process is about to end.
     last_call: CancellationToken,
     patience: Patience,
-    /// Batches have this part of the full size.
+    /// The full size of a batch is divided by this.
     part: usize,
     /// Batches that the store took since the last change of their size.
     taken: u32,
@@ -424,7 +424,7 @@ impl Drainer {
     }
 }
 
-/// Several gateways must not come back to the store in step.
+/// Spreads the waits of several gateways, so that they do not ask the store at the same moment.
 fn with_jitter(wait: Duration) -> Duration {
     let random = uuid::Uuid::new_v4().as_u128() as u8;
     wait.mul_f64(0.5 + f64::from(random) / 512.0)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hookfast_webhook::signature::{Algorithm, Encoding, KeyForm, Scheme};
-use hookfast_webhook::{Answer, ProofKind, Proved, Provider, Refusal, Request, Secrets, Verified, verify};
+use hookfast_webhook::{Answer, Priority, ProofKind, Proved, Provider, Refusal, Request, Secrets, Verified, verify};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use time::Duration;
 
@@ -303,4 +303,22 @@ fn the_future_is_judged_like_the_past() {
         assert!(judge(now() - limit).is_ok(), "{name}");
         assert!(matches!(judge(now() - limit - Duration::SECOND), Err(Refusal::Stale { .. })), "{name}");
     }
+}
+
+#[test]
+fn a_file_says_how_urgent_events_are() {
+    let shopify = embedded("shopify");
+    let priority =
+        |kind| shopify.read(&sample(&shopify, Some(kind), &secret("s"))).expect("it can be read")[0].priority;
+    assert_eq!((priority("order"), priority("uninstalled")), (Priority::High, Priority::High));
+    assert_eq!(priority("event"), Priority::Normal);
+}
+
+#[test]
+fn a_signature_that_begins_otherwise_is_refused_with_what_was_expected() {
+    let github = embedded("github");
+    let mut request = sample(&github, None, &secret("s"));
+    set(&mut request, "x-hub-signature-256", "sha1=00ff");
+    let refusal = judge(&github, request, &secrets("s")).expect_err("it is not genuine");
+    assert!(refusal.to_string().ends_with("it does not begin with `sha256=`"), "{refusal}");
 }
