@@ -59,7 +59,7 @@ fn jobs_of_a_handler_that_is_gone_are_listed_moved_and_resolved(database: Databa
     let resolved = run("jobs resolve --handler gone --as ignored --why removed --who ann --yes --json").json();
     assert_eq!(resolved["changed"], 3, "{resolved}");
     let states = gateway.query(
-        "SELECT handler, state, reason, count(*) FROM jobs GROUP BY handler, state, reason ORDER BY reason, handler",
+        "SELECT handler, state, resolution, count(*) FROM jobs GROUP BY handler, state, resolution ORDER BY resolution, handler",
     );
     let states: Vec<_> = states.iter().map(|row| row.join(" ")).collect();
     assert_eq!(states.len(), 3, "{states:?}");

@@ -35,6 +35,7 @@ impl<'a> GenuineRequest<'a> {
             source: source.name.clone(),
             remote_address: caller.address,
             received_at,
+            trace_id: caller.trace_id.clone(),
         };
         let request = Arc::clone(genuine.request());
         let (events, problem) = guarded(request.body.len(), || genuine.read(source.provider.as_ref(), arrival))?;

@@ -6,6 +6,7 @@
 mod decode;
 mod effect;
 mod error;
+mod event_row;
 mod faults;
 mod head;
 mod headers;
@@ -16,6 +17,7 @@ mod open;
 mod operate;
 mod postgres;
 mod private;
+mod review;
 mod spool;
 mod sqlite;
 mod token;
@@ -37,8 +39,9 @@ pub use job::{
     NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
-pub use operate::{Act, Action, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Resolution, Step, Which};
+pub use operate::{Act, Action, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Step, Which};
 pub use private::problem_of_private_file;
+pub use review::{Resolution, Review};
 pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 /// For handlers that write into the store's database with the driver's own means.
@@ -138,7 +141,7 @@ pub trait Operate: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Found>, AskError>;
 
-    /// The same with the newest event first.
+    /// The same with the newest event first; of dead letters, the one that died last.
     async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError>;
 
     /// The names of all sources that ever had an event.
@@ -259,6 +262,18 @@ pub struct StoredEvent {
     pub summary: EventSummary,
     /// How the request was proved genuine.
     pub proof: ProofKind,
+    /// How urgent it was when it came. Events of earlier versions do not say that, nor what follows up to the trace.
+    pub priority: Option<Priority>,
+    /// The provider's own id of it.
+    pub provider_event_id: Option<String>,
+    /// The provider's id of the delivery.
+    pub delivery_id: Option<String>,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// Which of the source's secrets matched, counted from 0.
+    pub secret_index: Option<i32>,
+    /// The sender's trace.
+    pub trace_id: Option<String>,
     /// The id of the request.
     pub request_id: Uuid,
     /// The client's address.
@@ -301,6 +316,10 @@ pub struct JobSummary {
     pub due_at: OffsetDateTime,
     /// How urgent it is.
     pub priority: Priority,
-    /// Why it is a dead letter, or how it was resolved.
+    /// Why it died, or why its last attempt failed.
     pub reason: Option<String>,
+    /// When it ended.
+    pub finished_at: Option<OffsetDateTime>,
+    /// What an operator decided about it.
+    pub review: Option<Review>,
 }

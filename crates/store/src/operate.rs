@@ -1,10 +1,12 @@
 //! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
 
+use std::time::Duration;
+
 use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, enum_of_words};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{JobId, NewJob};
+use crate::{JobId, NewJob, Resolution, Review};
 
 /// Which jobs or events; all conditions that are set must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +29,20 @@ pub struct Filter {
     pub until: Option<OffsetDateTime>,
     /// In this state.
     pub state: Option<JobState>,
+    /// With this dedupe key, or this id of the provider's own.
+    pub key: Option<String>,
+    /// About this thing.
+    pub object_id: Option<String>,
+    /// With this tag.
+    pub tag: Option<String>,
+    /// Of this priority.
+    pub priority: Option<Priority>,
+    /// Died at this time or later.
+    pub died_since: Option<OffsetDateTime>,
+    /// Died before this time.
+    pub died_until: Option<OffsetDateTime>,
+    /// About which an operator decided this.
+    pub resolution: Option<Resolution>,
     /// As things stood at this moment: no event that came later, no job that ended later.
     pub as_of: Option<Moment>,
 }
@@ -81,8 +97,12 @@ SELECT source FROM found WHERE source IS NOT NULL";
 const BITS_BEHIND_TIME: u32 = 80;
 
 fn first_id_of(time: OffsetDateTime) -> Uuid {
-    let milliseconds = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
-    Uuid::from_u128(milliseconds << BITS_BEHIND_TIME)
+    first_id_of_unix((time - OffsetDateTime::UNIX_EPOCH).try_into().unwrap_or_default())
+}
+
+/// The smallest id of this time since 1970.
+pub(crate) fn first_id_of_unix(time: Duration) -> Uuid {
+    Uuid::from_u128(time.as_millis() << BITS_BEHIND_TIME)
 }
 
 fn last_id_of(time: OffsetDateTime) -> Uuid {
@@ -113,8 +133,10 @@ pub struct Found {
     pub handler: Option<HandlerName>,
     /// The job's state.
     pub state: Option<JobState>,
-    /// Why it died, or how it was resolved.
+    /// Why it died.
     pub reason: Option<String>,
+    /// What an operator decided about it.
+    pub review: Option<Review>,
     /// What the last attempt that failed had to say.
     pub message: Option<String>,
     /// How often it was tried.
@@ -156,7 +178,7 @@ pub struct Attempt {
     /// When it began.
     pub started_at: OffsetDateTime,
     /// How long it took.
-    pub duration: std::time::Duration,
+    pub duration: Duration,
     /// Why it failed, if it did.
     pub failure: Option<FailureKind>,
     /// Why, for people.
@@ -182,30 +204,6 @@ pub struct Effect {
     pub done_at: Option<OffsetDateTime>,
 }
 
-/// How an operator resolves a dead letter without running it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resolution {
-    /// It need not be done.
-    Ignored,
-    /// It was done by hand.
-    ManualFix,
-}
-
-impl Resolution {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Ignored, Self::ManualFix];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ignored => "ignored",
-            Self::ManualFix => "manual_fix",
-        }
-    }
-}
-
-enum_of_words!(Resolution, "a way to resolve a job");
-
 /// What an act of an operator does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -215,11 +213,13 @@ pub enum Action {
     Resolve,
     /// Unfinished jobs become another handler's.
     Move,
+    /// Resolved jobs become dead letters again.
+    Reopen,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Replay, Self::Resolve, Self::Move];
+    pub const ALL: [Self; 4] = [Self::Replay, Self::Resolve, Self::Move, Self::Reopen];
 
     /// The word for it, as in the audit.
     pub fn as_str(self) -> &'static str {
@@ -227,6 +227,7 @@ impl Action {
             Self::Replay => "replay",
             Self::Resolve => "resolve",
             Self::Move => "move",
+            Self::Reopen => "reopen",
         }
     }
 }
@@ -282,7 +283,7 @@ pub enum Act<'a> {
         /// Forget that their effects were done.
         force_effects: bool,
     },
-    /// Dead letters become resolved. Others stay as they are, but for the next job of a resolved one's ordering key, which is
+    /// Dead letters become resolved, and keep why and when they died. Others stay as they are, but for the next job of a resolved one's ordering key, which is
     /// due at once.
     Resolve {
         /// Which.
@@ -290,7 +291,12 @@ pub enum Act<'a> {
         /// How.
         resolution: Resolution,
     },
-    /// Unfinished jobs that no worker has become resolved, with the reason `moved`, and their events get jobs of another
+    /// Resolved jobs become dead letters again, but for those that were moved.
+    Reopen {
+        /// Which.
+        jobs: &'a [JobId],
+    },
+    /// Unfinished jobs that no worker has become resolved, as moved, and their events get jobs of another
     /// handler, unless they have such a job already.
     Move {
         /// Which, and the job that takes its place.
@@ -304,9 +310,6 @@ pub enum Act<'a> {
         resolution: Resolution,
     },
 }
-
-/// The reason of a job that was moved to another handler.
-pub(crate) const MOVED: &str = "moved";
 
 #[cfg(test)]
 mod tests {

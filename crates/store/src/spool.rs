@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use hookfast_webhook::{EventId, ProofKind};
+use hookfast_webhook::EventId;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, SetOnce};
 use uuid::Uuid;
 
+use crate::event_row::EventRow;
 use crate::head::Head;
 use crate::postgres::PostgresStore;
 use crate::{Config, KeptArrival, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl};
@@ -27,24 +27,9 @@ pub struct SpoolConfig {
 /// An event that was in a spool, with its jobs. Only a spool makes one, of an event that was genuine when it went in.
 #[derive(Debug, Clone)]
 pub struct Spooled {
-    pub(crate) id: Uuid,
-    pub(crate) source: String,
-    pub(crate) dedupe_key: String,
-    pub(crate) event_type: String,
-    pub(crate) account: Option<String>,
-    pub(crate) occurred_at: Option<OffsetDateTime>,
-    pub(crate) received_at: OffsetDateTime,
-    pub(crate) proof: ProofKind,
-    pub(crate) request_id: Uuid,
-    pub(crate) remote_address: String,
-    pub(crate) method: String,
-    /// Empty if they are in the head.
-    pub(crate) url: String,
-    pub(crate) headers: Vec<u8>,
+    pub(crate) row: EventRow<'static>,
     /// What it has in common with other events of its request.
     pub(crate) head: Option<Arc<Head>>,
-    pub(crate) object_id: Option<String>,
-    pub(crate) body: Bytes,
     pub(crate) jobs: Vec<NewJob>,
     /// That it came again while it waited, in the order of arrival.
     pub(crate) resends: Vec<SpooledResend>,
@@ -61,17 +46,17 @@ pub(crate) struct SpooledResend {
 impl Spooled {
     /// The event's id, the same as before.
     pub fn id(&self) -> EventId {
-        EventId(self.id)
+        EventId(self.row.id)
     }
 
     /// The source it came to.
     pub fn source(&self) -> &str {
-        &self.source
+        &self.row.source
     }
 
     /// The size of its body.
     pub fn size_bytes(&self) -> u64 {
-        self.body.len() as u64
+        self.row.body.len() as u64
     }
 
     /// How often it came again while it waited.

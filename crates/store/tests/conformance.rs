@@ -8,6 +8,8 @@ mod database;
 mod batches;
 #[path = "conformance/effects.rs"]
 mod effects;
+#[path = "conformance/found_by.rs"]
+mod found_by;
 #[path = "conformance/heads.rs"]
 mod heads;
 #[path = "conformance/operate.rs"]
@@ -16,6 +18,8 @@ mod operate;
 mod order;
 #[path = "conformance/resends.rs"]
 mod resends;
+#[path = "conformance/review.rs"]
+mod review;
 #[path = "conformance/snooze.rs"]
 mod snooze;
 #[path = "conformance/spool.rs"]
@@ -34,7 +38,7 @@ mod writes;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use database::{Database, event, event_with_body, new_job, paid, routed};
+use database::{Database, event, event_with_body, new_job, paid, routed, tagged, with_window};
 use hookfast_store::{Migrate, NewJob, OpenError, Recorded, Routed, StoreError};
 use hookfast_webhook::{JobState, Priority, ProofKind};
 use time::OffsetDateTime;
@@ -88,6 +92,39 @@ async fn an_event_comes_back_byte_for_byte(database: Database) {
     assert_eq!(summary.event_type, routed.event.event_type().as_str());
     assert_eq!((summary.account, summary.size_bytes), (None, body.len() as i64));
     assert_eq!(summary.received_at, delivery.arrival.received_at);
+}
+
+async fn what_an_event_is_found_by_is_stored(database: Database) {
+    let store = database.open().await;
+    let routed = [routed(tagged("evt_1"), &[]), routed(event("stripe", "evt_2"), &[])];
+    store.record(&routed).await.unwrap();
+    let stored = store.event(routed[0].event.id()).await.unwrap().expect("it is there");
+    assert_eq!((stored.priority, stored.tags), (Some(Priority::High), vec!["vip".to_owned()]));
+    assert_eq!((stored.provider_event_id.as_deref(), stored.delivery_id.as_deref()), (Some("evt_1"), Some("dlv_1")));
+    assert_eq!(stored.trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+    assert_eq!(stored.secret_index, Some(0));
+    let plain = store.event(routed[1].event.id()).await.unwrap().expect("it is there");
+    assert_eq!((plain.priority, plain.tags), (Some(Priority::Normal), Vec::new()));
+}
+
+/// A user who disconnects again after a reconnection sends the very same bytes.
+async fn a_key_with_a_window_is_free_after_it(database: Database) {
+    let store = database.open().await;
+    let of_key = || with_window("user_1", 3600);
+    assert_eq!(store.record(&[of_key()]).await.unwrap(), [Recorded::New]);
+    assert_eq!(store.record(&[of_key(), paid("evt_1")]).await.unwrap(), [Recorded::Duplicate, Recorded::New]);
+    // As if it had come long ago.
+    database
+        .execute(
+            "UPDATE dedupe_keys SET event_id = unhex('01890000000070008000000000000001') WHERE dedupe_key = 'user_1'",
+            "UPDATE dedupe_keys SET event_id = '01890000-0000-7000-8000-000000000001' WHERE dedupe_key = 'user_1'",
+        )
+        .await;
+    assert_eq!(store.record(&[paid("evt_1"), of_key()]).await.unwrap(), [Recorded::Duplicate, Recorded::New]);
+    assert_eq!(store.record(&[of_key()]).await.unwrap(), [Recorded::Duplicate]);
+    let events = store.latest_events(10).await.unwrap();
+    assert_eq!(events.iter().filter(|event| event.dedupe_key == "user_1").count(), 2);
+    assert_eq!(events[0].resends, 1, "the resends of the event before are not this one's");
 }
 
 async fn an_empty_body_is_kept_as_such(database: Database) {
@@ -256,6 +293,8 @@ on_both! {
     a_job_keeps_its_priority_and_an_event_its_object
     an_event_comes_back_byte_for_byte
     an_empty_body_is_kept_as_such
+    what_an_event_is_found_by_is_stored
+    a_key_with_a_window_is_free_after_it
     what_came_before_is_a_duplicate_and_noted
     duplicates_within_one_batch_give_one_event
     the_same_key_at_another_source_is_another_event

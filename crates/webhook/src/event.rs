@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use time::OffsetDateTime;
@@ -63,6 +64,10 @@ pub struct Event {
     pub(crate) occurred_at: Option<OffsetDateTime>,
     pub(crate) object_id: Option<Label>,
     pub(crate) priority: Priority,
+    pub(crate) provider_event_id: Option<Label>,
+    pub(crate) delivery_id: Option<Label>,
+    pub(crate) tags: Vec<Label>,
+    pub(crate) key_window: Option<Duration>,
     pub(crate) body: Bytes,
     pub(crate) delivery: Arc<Delivery>,
 }
@@ -110,6 +115,26 @@ impl Event {
         self
     }
 
+    /// The provider's own id of it, where it has one.
+    pub fn provider_event_id(&self) -> Option<&Label> {
+        self.provider_event_id.as_ref()
+    }
+
+    /// The provider's id of this delivery, where that is not the event's.
+    pub fn delivery_id(&self) -> Option<&Label> {
+        self.delivery_id.as_ref()
+    }
+
+    /// Words to find it by.
+    pub fn tags(&self) -> &[Label] {
+        &self.tags
+    }
+
+    /// How long its dedupe key stands for it; `None` is for ever.
+    pub fn key_window(&self) -> Option<Duration> {
+        self.key_window
+    }
+
     /// Its bytes, as they came.
     pub fn body(&self) -> &Bytes {
         &self.body
@@ -145,6 +170,8 @@ pub struct Arrival {
     pub remote_address: IpAddr,
     /// When its last byte was here.
     pub received_at: OffsetDateTime,
+    /// The sender's trace, if it sent one.
+    pub trace_id: Option<String>,
 }
 
 /// What tells an event from the other events of its source: short, printable text.

@@ -161,7 +161,14 @@ impl Genuine {
     }
 }
 
+/// More words than this would be data of the event's own.
+const TAGS_MAX: usize = 16;
+
+/// The tag of an event that only says where its content can be fetched.
+const PING: &str = "ping";
+
 fn event(reading: Reading, delivery: &Arc<Delivery>) -> Event {
+    let ping = reading.ping.then(|| PING.to_owned());
     Event {
         id: EventId::new(),
         dedupe_key: DedupeKey::new(reading.dedupe_key),
@@ -171,6 +178,10 @@ fn event(reading: Reading, delivery: &Arc<Delivery>) -> Event {
         occurred_at: reading.occurred_at.filter(|time| time.year() > 0),
         object_id: reading.object_id.map(Label::new),
         priority: reading.priority,
+        provider_event_id: reading.event_id.map(Label::new),
+        delivery_id: reading.delivery_id.map(Label::new),
+        tags: ping.into_iter().chain(reading.tags).take(TAGS_MAX).map(Label::new).collect(),
+        key_window: reading.key_window,
         body: reading.body,
         delivery: Arc::clone(delivery),
     }

@@ -1,6 +1,7 @@
 //! A provider's contract: how it signs, what it sends, what answer it wants.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, Method, StatusCode};
@@ -107,6 +108,11 @@ pub struct Reading {
     pub ping: bool,
     /// How urgent it is.
     pub priority: Priority,
+    /// Words to find the event by.
+    pub tags: Vec<String>,
+    /// How long the dedupe key stands for this event; `None` is for ever. For events whose bytes can honestly come again, as
+    /// when a user disconnects a second time: after this time the same key is a new event.
+    pub key_window: Option<Duration>,
     /// The event's bytes.
     pub body: Bytes,
 }
@@ -125,6 +131,8 @@ impl Reading {
             delivery_id: None,
             ping: false,
             priority: Priority::Normal,
+            tags: Vec::new(),
+            key_window: None,
             body,
         }
     }

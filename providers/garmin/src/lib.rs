@@ -5,6 +5,8 @@
 mod path;
 mod sample;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use hookfast_webhook::{
     NoSample, Proof, Proved, Provider, Reading, Refusal, Request, SampleOrder, Secret, Secrets, Unreadable, json,
@@ -16,6 +18,13 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 static CLIENT_ID: HeaderName = HeaderName::from_static("garmin-client-id");
+
+/// What has the same bytes whenever it happens to the same user.
+const REPEATABLE: [&str; 2] = ["deregistrations", "userPermissionsChange"];
+
+/// How long such a record counts as a resend: longer than Garmin's first tries, and shorter than the time in which a user
+/// connects again and disconnects for good.
+const REPEATABLE_WINDOW: Duration = Duration::from_hours(1);
 
 /// The longest name of a summary type. It is copied to each of its records, so a long one could fill the memory.
 const TYPE_MAX_BYTES: usize = 255;
@@ -161,6 +170,7 @@ fn read_record(event_type: &str, record: &RawValue, body: &Bytes) -> Reading {
         ping: callback.is_some(),
         event_id: summary_id,
         account,
+        key_window: REPEATABLE.contains(&event_type).then_some(REPEATABLE_WINDOW),
         ..Reading::new(dedupe_key, event_type, json::slice_of(body, record))
     }
 }

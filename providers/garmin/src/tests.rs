@@ -261,3 +261,12 @@ fn every_vector_agrees() {
     let file = include_str!("../fixtures/vectors.json");
     hookfast_webhook::vectors::assert_agreement(file, |config: &Config| Ok(Garmin::new(config)));
 }
+
+#[test]
+fn only_what_a_user_can_do_again_has_a_key_with_a_window() {
+    let window = |body: &str| read_one(body).key_window;
+    let gone = r#"{"deregistrations":[{"userId":"u1","userAccessToken":"t"}]}"#;
+    let permissions = r#"{"userPermissionsChange":[{"userId":"u1","summaryId":"s","permissions":[]}]}"#;
+    assert_eq!([gone, permissions].map(window), [Some(REPEATABLE_WINDOW); 2]);
+    assert_eq!(window(r#"{"sleeps":[{"userId":"u1","summaryId":"s"}]}"#), None);
+}

@@ -249,7 +249,7 @@ impl Model {
         let mut resolved = Vec::new();
         for place in places {
             if let Some(job) = self.jobs.get_mut(place).filter(|job| job.state == State::DeadLetter) {
-                (job.state, job.reason) = (State::Resolved, "manual_fix");
+                job.state = State::Resolved;
                 resolved.push(*place);
             }
         }

@@ -318,6 +318,7 @@ pub(super) fn event(key: &str) -> Event {
         source: SourceName::new("stripe").unwrap(),
         remote_address: "2001:db8::7".parse().unwrap(),
         received_at,
+        trace_id: None,
     };
     genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
 }

@@ -136,6 +136,7 @@ fn arrival(case: &Case) -> Result<Arrival, String> {
         source: SourceName::new("fuzz").map_err(|error| error.to_string())?,
         remote_address: [192, 0, 2, 1].into(),
         received_at: case.now,
+        trace_id: None,
     })
 }
 

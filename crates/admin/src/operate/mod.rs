@@ -22,7 +22,7 @@ use uuid::Uuid;
 pub use jobs::{Abandon, HandlerJobs, abandon, resume_abandon, summary};
 pub use preview::{Count, Preview, how_many, preview};
 pub use replay::{Replay, replay, resume, unfinished};
-pub use resolve::{Resolve, resolve};
+pub use resolve::{Reopen, Resolve, reopen, resolve};
 pub use selection::{Selection, UnreadableSelection};
 pub use targets::Targets;
 

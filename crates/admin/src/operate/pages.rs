@@ -94,6 +94,7 @@ mod tests {
             handler: Some(HandlerName::new("ledger").unwrap()),
             state: None,
             reason: None,
+            review: None,
             message: None,
             attempts: 0,
             due_at: None,

@@ -1,7 +1,9 @@
-//! Resolve: dead letters that need not run again.
+//! Resolve: dead letters that need not run again. Reopen: the way back.
 
 use hookfast_store::{Act, Action, Filter, Found, JobId, Operate, Resolution, Step, Which};
+use hookfast_webhook::JobState;
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::pages::Pages;
 use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, begin, is_blank};
@@ -25,7 +27,8 @@ pub struct Resolve {
 #[derive(Serialize)]
 struct Written<'a> {
     selection: &'a Selection,
-    resolution: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolution: Option<&'static str>,
 }
 
 impl Resolve {
@@ -46,21 +49,68 @@ pub async fn resolve(
         return Err(ActError::NoReason("resolving dead letters"));
     }
     let selection = resolve.selection().as_of_now(store).await?;
-    let what = Written { selection: &selection, resolution: resolve.resolution.as_str() };
+    let what = Written { selection: &selection, resolution: Some(resolve.resolution.as_str()) };
     let audit = begin(store, Action::Resolve, &resolve.who, Some(&resolve.why), &what).await?;
+    let resolution = resolve.resolution;
+    act_on_all(store, &selection, audit, |jobs| Act::Resolve { jobs, resolution }, &mut report).await
+}
+
+/// Which resolved jobs become dead letters again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reopen {
+    /// Which.
+    pub filter: Filter,
+    /// At most this many.
+    pub limit: Option<u64>,
+    /// Who does it.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Reopen {
+    /// The resolved jobs that it is about.
+    pub fn selection(&self) -> Selection {
+        let filter = Filter { state: Some(JobState::Resolved), ..self.filter.clone() };
+        Selection { which: Which::Finished, filter, onto: None, limit: self.limit }
+    }
+}
+
+/// Makes resolved jobs dead letters again, with why and when they died. Interrupted, it is simply done again.
+pub async fn reopen(
+    store: &dyn Operate,
+    reopen: &Reopen,
+    mut report: impl FnMut(Progress),
+) -> Result<Outcome, ActError> {
+    if is_blank(Some(&reopen.why)) {
+        return Err(ActError::NoReason("reopening dead letters"));
+    }
+    let selection = reopen.selection().as_of_now(store).await?;
+    let what = Written { selection: &selection, resolution: None };
+    let audit = begin(store, Action::Reopen, &reopen.who, Some(&reopen.why), &what).await?;
+    act_on_all(store, &selection, audit, |jobs| Act::Reopen { jobs }, &mut report).await
+}
+
+/// Goes through the selected jobs page by page.
+async fn act_on_all(
+    store: &dyn Operate,
+    selection: &Selection,
+    audit: Uuid,
+    act: impl for<'a> Fn(&'a [JobId]) -> Act<'a>,
+    report: &mut impl FnMut(Progress),
+) -> Result<Outcome, ActError> {
     let broken = ActError::broken(audit);
-    let mut pages = Pages::after(store, &selection, None);
+    let mut pages = Pages::after(store, selection, None);
     let mut progress = Progress::default();
     let mut is_done = false;
     while !is_done {
-        let left = resolve.limit.unwrap_or(u64::MAX).saturating_sub(progress.found);
+        let left = selection.limit.unwrap_or(u64::MAX).saturating_sub(progress.found);
         let page = pages.next(BATCH_MAX, left).await.map_err(broken)?;
         is_done = page.is_last || page.found.len() as u64 == left;
         let id = |found: &Found| Some(JobId { event: found.event, handler: found.handler.clone()? });
         let jobs: Vec<_> = page.found.iter().filter_map(id).collect();
-        let act = Act::Resolve { jobs: &jobs, resolution: resolve.resolution };
         let as_of = selection.filter.as_of.map(|moment| moment.at);
-        let step = Step { audit, act, next_after: page.next_after, is_last: is_done, as_of };
+        let step = Step { audit, act: act(&jobs), next_after: page.next_after, is_last: is_done, as_of };
         progress.changed += store.act(&step).await.map_err(|error| broken(error.into()))?;
         progress.found += page.found.len() as u64;
         report(progress);

@@ -1,7 +1,7 @@
 //! Which jobs an act is about, and how that stands in the audit.
 
-use hookfast_store::{Filter, Moment, Operate, StoreError, Which};
-use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState};
+use hookfast_store::{Filter, Moment, Operate, Resolution, StoreError, Which};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -59,6 +59,20 @@ struct Written {
     until: Option<OffsetDateTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     state: Option<JobState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    object_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tag: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    died_since: Option<OffsetDateTime>,
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    died_until: Option<OffsetDateTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolution: Option<String>,
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     as_of: Option<OffsetDateTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +96,8 @@ enum WrittenWhich {
 impl From<Selection> for Written {
     fn from(selection: Selection) -> Self {
         let Selection { which, filter, onto, limit } = selection;
-        let Filter { events, source, handler, event_type, account, failure, since, until, state, as_of } = filter;
+        let Filter { events, source, handler, event_type, account, failure, since, until, state, as_of, .. } = filter;
+        let Filter { key, object_id, tag, priority, died_since, died_until, resolution, .. } = filter;
         Self {
             which: match which {
                 Which::DeadLetters => WrittenWhich::DeadLetters,
@@ -100,6 +115,13 @@ impl From<Selection> for Written {
             since,
             until,
             state,
+            key,
+            object_id,
+            tag,
+            priority: priority.map(|priority| priority.to_string()),
+            died_since,
+            died_until,
+            resolution: resolution.map(|resolution| resolution.to_string()),
             as_of: as_of.map(|moment| moment.at),
             last_event: as_of.map(|moment| moment.last_event.to_string()),
             onto: onto.map(|handler| handler.to_string()),
@@ -115,6 +137,8 @@ impl TryFrom<Written> for Selection {
         let events: Result<Vec<Uuid>, _> = written.events.iter().map(|event| event.parse()).collect();
         let onto = written.onto.as_deref().map(HandlerName::new).transpose();
         let failure = written.failure.as_deref().map(str::parse::<FailureKind>).transpose();
+        let priority = written.priority.as_deref().map(str::parse::<Priority>).transpose();
+        let resolution = written.resolution.as_deref().map(str::parse::<Resolution>).transpose();
         let last_event = written.last_event.as_deref().map(str::parse::<Uuid>).transpose();
         let as_of = match (written.as_of, last_event.map_err(|error| unreadable(&error))?) {
             (Some(at), Some(last)) => Some(Moment { at, last_event: EventId(last) }),
@@ -139,6 +163,13 @@ impl TryFrom<Written> for Selection {
                 since: written.since,
                 until: written.until,
                 state: written.state,
+                key: written.key,
+                object_id: written.object_id,
+                tag: written.tag,
+                priority: priority.map_err(|error| unreadable(&error))?,
+                died_since: written.died_since,
+                died_until: written.died_until,
+                resolution: resolution.map_err(|error| unreadable(&error))?,
                 as_of,
             },
             onto: onto.map_err(|error| unreadable(&error))?,
@@ -178,6 +209,13 @@ mod tests {
             since: Some(time),
             until: Some(time + time::Duration::HOUR),
             state: Some(JobState::Failed),
+            key: Some("evt_1".into()),
+            object_id: Some("in_1".into()),
+            tag: Some("vip".into()),
+            priority: Some(Priority::High),
+            died_since: Some(time),
+            died_until: Some(time + time::Duration::DAY),
+            resolution: Some(Resolution::Ignored),
             as_of: Some(Moment { at: time, last_event: EventId(Uuid::now_v7()) }),
         };
         for which in [Which::DeadLetters, Which::Succeeded, Which::Finished, Which::Unfinished, Which::Unhandled] {

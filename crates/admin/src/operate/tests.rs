@@ -139,6 +139,7 @@ fn event(id: &str, event_type: &str) -> Event {
         source: SourceName::new("stripe").unwrap(),
         remote_address: "2001:db8::7".parse().unwrap(),
         received_at: now,
+        trace_id: None,
     };
     genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
 }
@@ -540,7 +541,10 @@ async fn waiting_jobs_of_a_handler_that_is_gone_are_moved_and_those_that_a_worke
     assert_eq!(world.states(events[2]).await, ["gone processing"]);
     assert_eq!(world.states(charges[0]).await, ["gone pending"], "the ledger wants no charges");
     assert_eq!(world.states(both[0]).await, ["gone resolved", "ledger pending"]);
-    assert_eq!(world.store.jobs_of(events[1]).await.unwrap()[0].reason.as_deref(), Some("moved"));
+    assert_eq!(
+        world.store.jobs_of(events[1]).await.unwrap()[0].review.as_ref().map(|review| review.resolution),
+        Some(Resolution::Moved)
+    );
     let job = JobId { event: events[1], handler: name("gone") };
     assert_eq!(world.store.attempts(&job).await.unwrap().len(), 1, "history stays");
     let audit = world.store.audit(outcome.audit).await.unwrap().unwrap();
@@ -558,7 +562,10 @@ async fn waiting_jobs_of_a_handler_that_is_gone_are_resolved_as_of_the_preview()
     let late = world.record("invoice.sent", 1, &["gone"]).await;
     assert_eq!(world.abandon(&order).await.unwrap().progress.changed, 3);
     assert_eq!(world.states(events[0]).await, ["gone resolved"]);
-    assert_eq!(world.store.jobs_of(events[0]).await.unwrap()[0].reason.as_deref(), Some("ignored"));
+    assert_eq!(
+        world.store.jobs_of(events[0]).await.unwrap()[0].review.as_ref().map(|review| review.resolution),
+        Some(Resolution::Ignored)
+    );
     assert_eq!(world.states(late[0]).await, ["gone pending"]);
 }
 

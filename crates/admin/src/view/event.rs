@@ -2,12 +2,12 @@
 
 use data_encoding::BASE64;
 use hookfast_store::{self as store, JobId, Operate, StoreError};
-use hookfast_webhook::{EventId, HandlerName, JobState};
+use hookfast_webhook::{EventId, HandlerName, JobState, Priority};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::serde::rfc3339;
 
-use super::AttemptView;
+use super::{AttemptView, ReviewView};
 
 /// An event as a line in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,6 +62,20 @@ pub struct EventView {
     pub summary: EventSummaryView,
     /// How the request was proved genuine.
     pub proof: &'static str,
+    /// The thing that it is about.
+    pub object_id: Option<String>,
+    /// How urgent it was when it came. Events of earlier versions have none of the following.
+    pub priority: Option<Priority>,
+    /// The provider's own id of it.
+    pub provider_event_id: Option<String>,
+    /// The provider's id of the delivery.
+    pub delivery_id: Option<String>,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// Which of the source's secrets matched, counted from 1.
+    pub secret: Option<i32>,
+    /// The sender's trace.
+    pub trace_id: Option<String>,
     /// The id of the request.
     pub request_id: String,
     /// The client's address.
@@ -87,6 +101,13 @@ impl EventView {
         Self {
             summary: (&event.summary).into(),
             proof: event.proof.as_str(),
+            object_id: event.summary.object_id.clone(),
+            priority: event.priority,
+            provider_event_id: event.provider_event_id.clone(),
+            delivery_id: event.delivery_id.clone(),
+            tags: event.tags.clone(),
+            secret: event.secret_index.map(|index| index + 1),
+            trace_id: event.trace_id.clone(),
             request_id: event.request_id.to_string(),
             remote_address: event.remote_address.clone(),
             method: event.method.clone(),
@@ -139,8 +160,13 @@ pub struct EventJobView {
     pub due_at: OffsetDateTime,
     /// How urgent it is.
     pub priority: &'static str,
-    /// Why it is a dead letter, or how it was resolved.
+    /// Why it died, or why its last attempt failed.
     pub reason: Option<String>,
+    /// When it ended.
+    #[serde(with = "rfc3339::option")]
+    pub finished_at: Option<OffsetDateTime>,
+    /// What an operator decided about it.
+    pub review: Option<ReviewView>,
     /// Its runs, the first one first.
     pub history: Vec<AttemptView>,
 }
@@ -160,6 +186,8 @@ pub async fn jobs_of(store: &dyn Operate, event: EventId) -> Result<Vec<EventJob
             due_at: job.due_at,
             priority: job.priority.as_str(),
             reason: job.reason,
+            finished_at: job.finished_at,
+            review: job.review.as_ref().map(ReviewView::from),
             history: history.iter().map(AttemptView::from).collect(),
         });
     }

@@ -16,8 +16,10 @@ pub struct JobView {
     pub handler: Option<String>,
     /// The job's state.
     pub state: Option<JobState>,
-    /// Why it died, or how it was resolved.
+    /// Why it died.
     pub reason: Option<String>,
+    /// What an operator decided about it.
+    pub review: Option<ReviewView>,
     /// The message of the last attempt that failed.
     pub message: Option<String>,
     /// How often it was tried.
@@ -54,6 +56,7 @@ impl From<&Found> for JobView {
             handler: found.handler.as_ref().map(ToString::to_string),
             state: found.state,
             reason: found.reason.clone(),
+            review: found.review.as_ref().map(ReviewView::from),
             message: found.message.clone(),
             attempts: found.attempts,
             due_at: found.due_at,
@@ -65,6 +68,34 @@ impl From<&Found> for JobView {
             received_at: found.received_at,
             priority: found.priority.as_str(),
             ordering_key: found.ordering_key.clone(),
+        }
+    }
+}
+
+/// What an operator decided about a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReviewView {
+    /// What was decided.
+    pub resolution: &'static str,
+    /// When.
+    #[serde(with = "rfc3339")]
+    pub reviewed_at: OffsetDateTime,
+    /// Who decided it.
+    pub reviewed_by: Option<String>,
+    /// Why.
+    pub note: Option<String>,
+    /// The row of the audit.
+    pub audit: Option<String>,
+}
+
+impl From<&store::Review> for ReviewView {
+    fn from(review: &store::Review) -> Self {
+        Self {
+            resolution: review.resolution.as_str(),
+            reviewed_at: review.at,
+            reviewed_by: review.by.clone(),
+            note: review.note.clone(),
+            audit: review.audit.map(|audit| audit.to_string()),
         }
     }
 }

@@ -9,4 +9,4 @@ mod tests;
 
 pub use audit::AuditView;
 pub use event::{ArrivalView, EventJobView, EventSummaryView, EventView, jobs_of};
-pub use job::{AttemptView, DeadLetterView, EffectView, JobView, ListedJobView, dead_letters_of};
+pub use job::{AttemptView, DeadLetterView, EffectView, JobView, ListedJobView, ReviewView, dead_letters_of};

@@ -22,6 +22,7 @@ fn found() -> Found {
         handler: Some(HandlerName::new("ledger").expect("a name")),
         state: Some(JobState::DeadLetter),
         reason: Some("timeout".into()),
+        review: None,
         message: Some("too slow".into()),
         attempts: 5,
         due_at: Some(datetime!(2026-07-01 08:00 UTC)),
@@ -39,7 +40,7 @@ fn found() -> Found {
 #[test]
 fn a_job() {
     let expected = json!({
-        "event_id": ID, "handler": "ledger", "state": "dead_letter", "reason": "timeout", "message": "too slow",
+        "event_id": ID, "handler": "ledger", "state": "dead_letter", "reason": "timeout", "review": null, "message": "too slow",
         "attempts": 5, "due_at": "2026-07-01T08:00:00Z", "claimed_at": null, "finished_at": "2026-07-01T08:00:00.25Z",
         "source": "stripe", "type": "invoice.paid", "account": null, "received_at": "2026-07-01T07:00:00Z",
         "priority": "high", "ordering_key": "a",

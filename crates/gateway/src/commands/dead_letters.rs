@@ -1,7 +1,7 @@
 //! `hookfast dead-letters`
 
 use clap::{Args, Subcommand};
-use hookfast_admin::operate::{Resolve, how_many, preview, resolve as resolve_all};
+use hookfast_admin::operate::{Reopen, Resolve, how_many, preview, reopen as reopen_all, resolve as resolve_all};
 use hookfast_admin::view::{DeadLetterView, EffectView, JobView, dead_letters_of};
 use hookfast_store::{Operate, Which};
 use hookfast_webhook::EventId;
@@ -26,6 +26,31 @@ pub(crate) enum DeadLettersCommand {
     Show(ShowArguments),
     /// Mark dead letters as settled without running them again
     Resolve(ResolveArguments),
+    /// Make resolved jobs dead letters again
+    Reopen(ReopenArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReopenArguments {
+    /// Of these events
+    #[arg(value_name = "EVENT_ID", value_parser = filter::id, required = true)]
+    pub(crate) events: Vec<Uuid>,
+
+    /// Only jobs of this handler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+
+    /// The reason, which is kept in the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+
+    /// The person in the audit [default: the user at this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) who: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -95,6 +120,7 @@ pub(crate) async fn run(config: OperatorConfig, command: DeadLettersCommand) -> 
         DeadLettersCommand::List(arguments) => list(config, &arguments).await,
         DeadLettersCommand::Show(arguments) => show(config, &arguments).await,
         DeadLettersCommand::Resolve(arguments) => resolve(config, arguments).await,
+        DeadLettersCommand::Reopen(arguments) => reopen(config, arguments).await,
     }
 }
 
@@ -120,6 +146,25 @@ async fn list(config: OperatorConfig, arguments: &ListArguments) -> Result<(), E
         outln!("\n{} of {count} dead letters.", found.len());
         outln!("`hookfast dead-letters show ID` says why one died, `hookfast replay ID` runs it again,");
         outln!("`hookfast dead-letters resolve ID --as ignored --why TEXT` marks it as settled.");
+    }
+    Ok(())
+}
+
+async fn reopen(config: OperatorConfig, arguments: ReopenArguments) -> Result<(), Exit> {
+    let store = open_existing(&config).await?;
+    let order = Reopen {
+        filter: FilterArguments::default().filter(&arguments.events, arguments.handler.as_deref()),
+        limit: None,
+        who: who(arguments.who.as_deref()),
+        why: arguments.why,
+    };
+    let outcome = reopen_all(&*store, &order, |_| {}).await?;
+    store.close().await;
+    let reopened = outcome.progress.changed;
+    if arguments.json {
+        outln!("{}", json!({"audit": outcome.audit.to_string(), "reopened": reopened}));
+    } else {
+        outln!("Reopened: {reopened}. Noted in the audit as {}.", outcome.audit);
     }
     Ok(())
 }

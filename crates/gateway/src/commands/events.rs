@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use hookfast_admin::operate::how_many;
-use hookfast_admin::view::{self, EventJobView};
+use hookfast_admin::view::{self, EventJobView, ReviewView};
 use hookfast_store::{EventSummary, Filter, KeptArrival, Operate, StoredEvent, Which};
 use hookfast_webhook::EventId;
 use uuid::Uuid;
@@ -13,6 +13,7 @@ use super::tables::{attempt_line, print_json, print_unhandled, rfc3339, to_the_s
 use super::{filter, open_existing};
 use crate::config::OperatorConfig;
 use crate::exit::Exit;
+use crate::printable::plain;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
@@ -144,11 +145,12 @@ fn print_event(event: &StoredEvent, jobs: &[EventJobView]) {
     line("came", &format!("{}x", summary.resends + 1));
     event.came_again.iter().for_each(|arrival| line("", &arrival_line(arrival)));
     line("from", &event.remote_address);
-    line("proof", event.proof.as_str());
+    print_found_by(event);
     line("request", &event.request_id.to_string());
     for job in jobs {
         let reason = job.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
         line("job", &format!("{} is {}{reason}, {} attempts", job.handler, job.state, job.attempts));
+        job.review.iter().for_each(|review| line("", &review_line(review)));
         job.history.iter().for_each(|attempt| line("", &attempt_line(attempt)));
     }
     // The sender wrote the query, and this is a terminal.
@@ -157,6 +159,36 @@ fn print_event(event: &StoredEvent, jobs: &[EventJobView]) {
         outln!("{name}: {}", value.escape_ascii());
     }
     outln!("\n{} bytes of body: `hookfast events show {} --raw` prints them", summary.size_bytes, summary.id);
+}
+
+/// How it was proved genuine, and what it is found by.
+fn print_found_by(event: &StoredEvent) {
+    let proof = match event.secret_index {
+        Some(index) => format!("{}, secret number {}", event.proof, index + 1),
+        None => event.proof.to_string(),
+    };
+    let lines = [
+        ("proof", Some(proof)),
+        ("object", event.summary.object_id.clone()),
+        ("provider id", event.provider_event_id.clone()),
+        ("delivery", event.delivery_id.clone()),
+        ("priority", event.priority.map(|priority| priority.to_string())),
+        ("tags", (!event.tags.is_empty()).then(|| event.tags.join(", "))),
+        ("trace", event.trace_id.clone()),
+    ];
+    for (name, value) in lines {
+        if let Some(value) = value {
+            outln!("{name:12}  {value}");
+        }
+    }
+}
+
+/// What an operator decided about a job, in one line.
+fn review_line(review: &ReviewView) -> String {
+    let ReviewView { resolution, reviewed_at, reviewed_by, note, .. } = review;
+    let by = reviewed_by.as_deref().map(|by| format!(" by {}", plain(by))).unwrap_or_default();
+    let note = note.as_deref().map(|note| format!(": {}", plain(note))).unwrap_or_default();
+    format!("{resolution} {}{by}{note}", to_the_second(*reviewed_at))
 }
 
 fn arrival_line(arrival: &KeptArrival) -> String {

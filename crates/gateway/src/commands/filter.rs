@@ -2,8 +2,8 @@
 
 use clap::Args;
 use clap::builder::RangedI64ValueParser;
-use hookfast_store::Filter;
-use hookfast_webhook::{EventId, FailureKind, HandlerName, Pattern};
+use hookfast_store::{Filter, Resolution};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, Pattern, Priority};
 use humantime_serde::re::humantime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
@@ -36,15 +36,59 @@ pub(crate) struct FilterArguments {
     /// Only events received before this time
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) until: Option<OffsetDateTime>,
+
+    /// Only events with this dedupe key or this id of the provider's own
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+
+    /// Only events about this thing, such as `in_1`
+    #[arg(long, value_name = "ID")]
+    pub(crate) object: Option<String>,
+
+    /// Only events with this tag
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Option<String>,
+
+    /// Only jobs of this priority: `high`, `normal` or `low`
+    #[arg(long, value_name = "PRIORITY")]
+    pub(crate) priority: Option<Priority>,
+
+    /// Only jobs that died at this time or later
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) died_since: Option<OffsetDateTime>,
+
+    /// Only jobs that died before this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) died_until: Option<OffsetDateTime>,
+
+    /// Only jobs about which an operator decided this: `retried`, `ignored`, `manual_fix` or `moved`
+    #[arg(long = "resolution", value_name = "WORD")]
+    pub(crate) decided: Option<Resolution>,
 }
 
 impl FilterArguments {
     /// These flags, and the events and the handler that were named.
     pub(crate) fn filter(&self, events: &[Uuid], handler: Option<&str>) -> Filter {
-        let Self { source, event_type, account, failure, since, until } = self.clone();
-        let events = events.iter().copied().map(EventId).collect();
-        let handler = handler.map(Into::into);
-        Filter { events, source, handler, event_type, account, failure, since, until, state: None, as_of: None }
+        let Self { source, event_type, account, failure, since, until, key, object, tag, .. } = self.clone();
+        Filter {
+            events: events.iter().copied().map(EventId).collect(),
+            source,
+            handler: handler.map(Into::into),
+            event_type,
+            account,
+            failure,
+            since,
+            until,
+            key,
+            object_id: object,
+            tag,
+            priority: self.priority,
+            died_since: self.died_since,
+            died_until: self.died_until,
+            resolution: self.decided,
+            state: None,
+            as_of: None,
+        }
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn genuine(event: &TestEvent) -> hookfast_webhook::Event {
         source: SourceName::new(source).unwrap_or_else(|error| panic!("the source of a test event: {error}")),
         remote_address: std::net::Ipv4Addr::LOCALHOST.into(),
         received_at: now,
+        trace_id: None,
     };
     let provider = TestProvider(reading);
     let secrets = Secrets::new(vec![Secret::new("test").expect("not blank")]);

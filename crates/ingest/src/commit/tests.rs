@@ -76,6 +76,7 @@ pub(crate) fn event(id: &str) -> Vec<Routed> {
         source: SourceName::new("s").expect("a name"),
         remote_address: [127, 0, 0, 1].into(),
         received_at: now,
+        trace_id: None,
     };
     let events = genuine.genuine().expect("no handshake").read(&stripe, arrival).0;
     events.into_iter().map(|event| Routed { event, jobs: vec![] }).collect()

@@ -3,25 +3,24 @@
 use hookfast_webhook::EventId;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Error, Row};
-use time::OffsetDateTime;
 
 use super::work::column;
-use crate::operate::MOVED;
 use crate::{Act, JobId, NewJob, Resolution, Step};
 
 /// Does a part of an act and notes it in the audit; nothing if there is no such audit.
 pub(super) async fn act(connection: &mut PgConnection, step: &Step<'_>) -> Result<Option<u64>, Error> {
     let mut transaction = connection.begin().await?;
     let changed = match step.act {
-        Act::Replay { jobs, force_effects } => replay(&mut transaction, jobs, force_effects, step.as_of).await?,
-        Act::Resolve { jobs, resolution } => resolve(&mut transaction, jobs, resolution, step.as_of).await?,
+        Act::Replay { jobs, force_effects } => replay(&mut transaction, step, jobs, force_effects).await?,
+        Act::Resolve { jobs, resolution } => resolve(&mut transaction, step, jobs, resolution).await?,
+        Act::Reopen { jobs } => reopen(&mut transaction, step, jobs).await?,
         Act::Move { jobs } => {
             let jobs: Vec<_> = jobs.iter().map(|(old, new)| (old, Some(new))).collect();
-            abandon(&mut transaction, &jobs, MOVED).await?
+            abandon(&mut transaction, step, &jobs, Resolution::Moved).await?
         }
         Act::Abandon { jobs, resolution } => {
             let jobs: Vec<_> = jobs.iter().map(|job| (job, None)).collect();
-            abandon(&mut transaction, &jobs, resolution.as_str()).await?
+            abandon(&mut transaction, step, &jobs, resolution).await?
         }
     };
     let noted = sqlx::query(
@@ -51,9 +50,11 @@ WITH replayed AS (
     WHERE EXISTS (SELECT FROM events WHERE events.id = wanted.event_id)
     ORDER BY event_id, handler
     ON CONFLICT (event_id, handler) DO UPDATE SET state = 'pending', attempts = 0, crashes = 0, interruptions = 0,
-        token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL, due_at = excluded.due_at
+        token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, finished_at = NULL, due_at = excluded.due_at,
+        (resolution, reviewed_at, reviewed_by, note, audit_id) = (
+            SELECT 'retried', excluded.due_at, who, why, id FROM audit WHERE id = $7 AND jobs.state <> 'succeeded')
     WHERE jobs.state IN ('dead_letter', 'succeeded', 'resolved')
-        AND ($6::timestamptz IS NULL OR jobs.finished_at <= $6)
+        AND ($6::timestamptz IS NULL OR greatest(jobs.finished_at, jobs.reviewed_at) <= $6)
     RETURNING event_id, handler
 ), forgotten AS (
     DELETE FROM effects USING replayed
@@ -64,9 +65,9 @@ SELECT count(*) FROM replayed
 
 async fn replay(
     transaction: &mut PgConnection,
+    step: &Step<'_>,
     jobs: &[(EventId, NewJob)],
     force_effects: bool,
-    as_of: Option<OffsetDateTime>,
 ) -> Result<u64, Error> {
     let row = sqlx::query(REPLAY)
         .bind(column(jobs, |(event, _)| event.0))
@@ -74,7 +75,8 @@ async fn replay(
         .bind(column(jobs, |(_, job)| job.priority.as_str()))
         .bind(column(jobs, |(_, job)| job.ordering_key.as_deref()))
         .bind(force_effects)
-        .bind(as_of)
+        .bind(step.as_of)
+        .bind(step.audit)
         .fetch_one(transaction)
         .await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
@@ -88,9 +90,10 @@ WITH dead AS (
     ORDER BY jobs.event_id, jobs.handler
     FOR UPDATE OF jobs
 ), resolved AS (
-    UPDATE jobs SET state = 'resolved', reason = $3, finished_at = clock_timestamp()
-    FROM dead
-    WHERE jobs.event_id = dead.event_id AND jobs.handler = dead.handler
+    UPDATE jobs SET state = 'resolved', resolution = $3, reviewed_at = clock_timestamp(), reviewed_by = who, note = why,
+        audit_id = audit.id
+    FROM dead CROSS JOIN audit
+    WHERE audit.id = $5 AND jobs.event_id = dead.event_id AND jobs.handler = dead.handler
     RETURNING jobs.event_id, jobs.handler, jobs.ordering_key
 ), next_in_line AS (
     UPDATE jobs SET due_at = clock_timestamp()
@@ -107,18 +110,45 @@ SELECT count(*) FROM resolved
 
 async fn resolve(
     transaction: &mut PgConnection,
+    step: &Step<'_>,
     jobs: &[JobId],
     resolution: Resolution,
-    as_of: Option<OffsetDateTime>,
 ) -> Result<u64, Error> {
     let row = sqlx::query(RESOLVE)
         .bind(column(jobs, |job| job.event.0))
         .bind(column(jobs, |job| job.handler.as_str()))
         .bind(resolution.as_str())
-        .bind(as_of)
+        .bind(step.as_of)
+        .bind(step.audit)
         .fetch_one(transaction)
         .await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+}
+
+/// What earlier versions resolved has the resolution in place of the reason, and when it died is not known any more.
+const REOPEN: &str = "
+WITH resolved AS (
+    SELECT jobs.event_id, jobs.handler
+    FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler) JOIN jobs USING (event_id, handler)
+    WHERE jobs.state = 'resolved' AND coalesce(jobs.resolution, jobs.reason) <> 'moved'
+        AND ($3::timestamptz IS NULL OR coalesce(jobs.reviewed_at, jobs.finished_at) <= $3)
+    ORDER BY jobs.event_id, jobs.handler
+    FOR UPDATE OF jobs
+)
+UPDATE jobs SET state = 'dead_letter', resolution = NULL, reviewed_at = NULL, reviewed_by = NULL, note = NULL,
+    audit_id = NULL, reason = CASE WHEN reason IN ('ignored', 'manual_fix') THEN NULL ELSE reason END
+FROM resolved
+WHERE jobs.event_id = resolved.event_id AND jobs.handler = resolved.handler
+";
+
+async fn reopen(transaction: &mut PgConnection, step: &Step<'_>, jobs: &[JobId]) -> Result<u64, Error> {
+    let reopened = sqlx::query(REOPEN)
+        .bind(column(jobs, |job| job.event.0))
+        .bind(column(jobs, |job| job.handler.as_str()))
+        .bind(step.as_of)
+        .execute(transaction)
+        .await?;
+    Ok(reopened.rows_affected())
 }
 
 /// A job whose lease has ended has no worker any more.
@@ -133,10 +163,10 @@ WITH wanted AS (
     ORDER BY jobs.event_id, jobs.handler
     FOR UPDATE OF jobs
 ), abandoned AS (
-    UPDATE jobs SET state = 'resolved', reason = $6, finished_at = clock_timestamp(), token = NULL, worker = NULL,
-        claimed_at = NULL
-    FROM free
-    WHERE jobs.event_id = free.event_id AND jobs.handler = free.handler
+    UPDATE jobs SET state = 'resolved', resolution = $6, reviewed_at = clock_timestamp(), reviewed_by = who, note = why,
+        audit_id = audit.id, finished_at = clock_timestamp(), token = NULL, worker = NULL, claimed_at = NULL
+    FROM free CROSS JOIN audit
+    WHERE audit.id = $7 AND jobs.event_id = free.event_id AND jobs.handler = free.handler
     RETURNING jobs.event_id
 ), made AS (
     INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
@@ -149,8 +179,9 @@ SELECT count(*) FROM abandoned
 
 async fn abandon(
     transaction: &mut PgConnection,
+    step: &Step<'_>,
     jobs: &[(&JobId, Option<&NewJob>)],
-    reason: &str,
+    resolution: Resolution,
 ) -> Result<u64, Error> {
     let row = sqlx::query(ABANDON)
         .bind(column(jobs, |(old, _)| old.event.0))
@@ -158,7 +189,8 @@ async fn abandon(
         .bind(column(jobs, |(_, new)| new.map(|new| new.handler.as_str())))
         .bind(column(jobs, |(_, new)| new.map(|new| new.priority.as_str())))
         .bind(column(jobs, |(_, new)| new.and_then(|new| new.ordering_key.as_deref())))
-        .bind(reason)
+        .bind(resolution.as_str())
+        .bind(step.audit)
         .fetch_one(transaction)
         .await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())

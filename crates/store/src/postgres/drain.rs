@@ -3,16 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hookfast_webhook::ProofKind;
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Error};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::keys;
 use super::resends::{self, Resend};
-use super::{BATCH_TIMEOUT, judge, say};
+use super::{BATCH_TIMEOUT, classify, say};
+use crate::event_row::{EventRow, event_columns};
 use crate::{NotTaken, Recorded, Spooled, StoreError};
 
 /// In one order, as whoever records does, or they would wait for each other.
@@ -33,22 +32,23 @@ WHERE event_id = incoming.id
 ";
 
 /// The other events of a head may have been drained before.
-const INSERT: &str = "
+const INSERT: &str = concat!(
+    "
 WITH new_events AS (
-    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
-                        occurred_at, proof, method, url, headers, body, object_id)
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[],
-                         $8::text[], $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[],
-                         $15::text[])
+    INSERT INTO events (",
+    event_columns!(),
+    ")
+    SELECT * FROM unnest($1::event_row[])
 ), new_heads AS (
     INSERT INTO request_heads (request_id, url, headers)
-    SELECT * FROM unnest($21::uuid[], $22::text[], $23::bytea[])
+    SELECT * FROM unnest($7::uuid[], $8::text[], $9::bytea[])
     ON CONFLICT DO NOTHING
 )
 INSERT INTO jobs (event_id, handler, priority, ordering_key, due_at)
-SELECT job.*, clock_timestamp() + make_interval(secs => $20)
-FROM unnest($16::uuid[], $17::text[], $18::text[], $19::text[]) AS job
-";
+SELECT job.*, clock_timestamp() + make_interval(secs => $6)
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS job
+"
+);
 
 /// The time limits of this transaction alone. While a long statement is on its way over a slow link, the server counts the
 /// session as idle, so that limit must give way, too.
@@ -75,27 +75,7 @@ pub(super) async fn record(
 
 /// Records a small event and undoes that.
 pub(super) async fn try_out(connection: &mut PgConnection, grace: Duration) -> Result<(), Error> {
-    let now = OffsetDateTime::now_utc();
-    let event = Spooled {
-        id: Uuid::now_v7(),
-        source: "hookfast".into(),
-        dedupe_key: Uuid::now_v7().to_string(),
-        event_type: "hookfast.try_out".into(),
-        account: None,
-        occurred_at: None,
-        received_at: now,
-        proof: ProofKind::Unsigned,
-        request_id: Uuid::now_v7(),
-        remote_address: "127.0.0.1".into(),
-        method: "POST".into(),
-        url: "/".into(),
-        headers: Vec::new(),
-        head: None,
-        object_id: None,
-        body: Bytes::new(),
-        jobs: Vec::new(),
-        resends: Vec::new(),
-    };
+    let event = Spooled { row: EventRow::to_try_out(), head: None, jobs: Vec::new(), resends: Vec::new() };
     let mut transaction = connection.begin().await?;
     record_in(&mut transaction, &[event], grace).await?;
     transaction.rollback().await
@@ -113,7 +93,7 @@ pub(super) fn not_taken(error: &Error) -> NotTaken {
     if matches!(code.as_ref(), "57014" | "25P03" | "53200") || code.starts_with("XX") {
         return NotTaken::TooMuch(say(error));
     }
-    match judge(error) {
+    match classify(error) {
         StoreError::Rejected(problem) => NotTaken::Refused(problem),
         other => NotTaken::Away(other),
     }
@@ -124,21 +104,63 @@ async fn record_in(
     events: &[Spooled],
     grace: Duration,
 ) -> Result<Vec<Recorded>, Error> {
-    let all: Vec<_> = events.iter().collect();
-    let fresh = ids(TAKE_KEYS, transaction, &all).await?;
-    let (new, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|event| fresh.contains(&event.id));
-    let known = ids(WHOSE_KEYS, transaction, &others).await?;
-    let resent: Vec<_> = others.into_iter().filter(|event| !known.contains(&event.id)).collect();
-    insert(transaction, &new, grace).await?;
-    let own = resent.iter().map(|event| Resend::of_spooled(event));
-    let counted = events.iter().flat_map(Resend::counted_in_spool);
-    resends::note(transaction, &own.chain(counted).collect::<Vec<_>>()).await?;
-    let came_again: HashSet<_> = resent.iter().map(|event| event.id).collect();
-    let verdict = |event: &Spooled| match came_again.contains(&event.id) {
+    let mut came_again = HashSet::new();
+    for round in rounds(events) {
+        came_again.extend(record_round(transaction, &round, grace).await?);
+    }
+    let verdict = |event: &Spooled| match came_again.contains(&event.row.id) {
         true => Recorded::Duplicate,
         false => Recorded::New,
     };
     Ok(events.iter().map(verdict).collect())
+}
+
+/// A key with a window may be that of several events of a batch, each of which takes it from the one before. They are
+/// recorded one after the other. All other events are the first round.
+fn rounds(events: &[Spooled]) -> Vec<Vec<&Spooled>> {
+    let mut seen: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut rounds: Vec<Vec<&Spooled>> = Vec::new();
+    for event in events {
+        let round = match event.row.key_window_us {
+            None => 0,
+            Some(_) => {
+                let before = seen.entry((&event.row.source, &event.row.dedupe_key)).or_default();
+                *before += 1;
+                *before - 1
+            }
+        };
+        rounds.resize_with(rounds.len().max(round + 1), Vec::new);
+        rounds[round].push(event);
+    }
+    rounds
+}
+
+/// Gives the ids of those that came again.
+async fn record_round(
+    transaction: &mut PgConnection,
+    events: &[&Spooled],
+    grace: Duration,
+) -> Result<Vec<Uuid>, Error> {
+    keys::free(transaction, &freed_keys(events)).await?;
+    let fresh = ids(TAKE_KEYS, transaction, events).await?;
+    let (new, others): (Vec<_>, Vec<_>) = events.iter().partition(|event| fresh.contains(&event.row.id));
+    let known = ids(WHOSE_KEYS, transaction, &others).await?;
+    let resent: Vec<_> = others.into_iter().filter(|event| !known.contains(&event.row.id)).collect();
+    insert(transaction, &new, grace).await?;
+    let own = resent.iter().map(|event| Resend::of_spooled(event));
+    let counted = events.iter().flat_map(|event| Resend::counted_in_spool(event));
+    resends::note(transaction, &own.chain(counted).collect::<Vec<_>>()).await?;
+    Ok(resent.iter().map(|event| event.row.id).collect())
+}
+
+fn freed_keys<'a>(events: &[&'a Spooled]) -> Vec<keys::Freed<'a>> {
+    let mut freed = Vec::new();
+    for Spooled { row, .. } in events {
+        if let Some(before) = row.key_free_before() {
+            freed.push(keys::Freed { source: &row.source, dedupe_key: &row.dedupe_key, before });
+        }
+    }
+    freed
 }
 
 /// The ids that a statement about keys gives.
@@ -151,9 +173,9 @@ async fn ids(
         return Ok(HashSet::new());
     }
     let rows: Vec<PgRow> = sqlx::query(statement)
-        .bind(column(events, |event| event.id))
-        .bind(column(events, |event| event.source.as_str()))
-        .bind(column(events, |event| event.dedupe_key.as_str()))
+        .bind(column(events, |event| event.row.id))
+        .bind(column(events, |event| &*event.row.source))
+        .bind(column(events, |event| &*event.row.dedupe_key))
         .fetch_all(connection)
         .await?;
     rows.iter().map(|row| row.try_get(0)).collect()
@@ -163,25 +185,11 @@ async fn insert(connection: &mut PgConnection, events: &[&Spooled], grace: Durat
     if events.is_empty() {
         return Ok(());
     }
-    let jobs = || events.iter().flat_map(|event| event.jobs.iter().map(|job| (event.id, job)));
+    let jobs = || events.iter().flat_map(|event| event.jobs.iter().map(|job| (event.row.id, job)));
     let heads: HashMap<_, _> =
         events.iter().filter_map(|event| event.head.as_deref()).map(|head| (head.request_id, head)).collect();
     sqlx::query(INSERT)
-        .bind(column(events, |event| event.id))
-        .bind(column(events, |event| event.source.as_str()))
-        .bind(column(events, |event| event.dedupe_key.as_str()))
-        .bind(column(events, |event| event.received_at))
-        .bind(column(events, |event| event.request_id))
-        .bind(column(events, |event| event.remote_address.as_str()))
-        .bind(column(events, |event| event.event_type.as_str()))
-        .bind(column(events, |event| event.account.as_deref()))
-        .bind(column(events, |event| event.occurred_at))
-        .bind(column(events, |event| event.proof.as_str()))
-        .bind(column(events, |event| event.method.as_str()))
-        .bind(column(events, |event| event.url.as_str()))
-        .bind(column(events, |event| event.headers.as_slice()))
-        .bind(column(events, |event| &event.body[..]))
-        .bind(column(events, |event| event.object_id.as_deref()))
+        .bind(column(events, |event| event.row.clone()))
         .bind(jobs().map(|(event_id, _)| event_id).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::connections::{Connections, OpenTransaction, Place};
-use super::{BATCH_TIMEOUT, judge, too_slow};
+use super::{BATCH_TIMEOUT, classify, too_slow};
 use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError, is_too_slow};
 
@@ -29,10 +29,10 @@ RETURNING id, is_done, result, runs
 ";
 
 pub(super) async fn begin(connections: &Arc<Connections>, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
-    let place = connections.place(&effect.job.handler).await.map_err(|error| judge(&error))?;
+    let place = connections.place(&effect.job.handler).await.map_err(|error| classify(&error))?;
     let begun =
         timeout(BATCH_TIMEOUT, try_begin(connections, place, effect)).await.map_err(|_| too_slow(BATCH_TIMEOUT))?;
-    begun.map_err(|error| judge(&error))?.ok_or(EffectError::LostLease)
+    begun.map_err(|error| classify(&error))?.ok_or(EffectError::LostLease)
 }
 
 async fn try_begin(
@@ -85,7 +85,7 @@ pub(crate) async fn commit(transaction: OpenTransaction, mark: Option<Mark<'_>>)
     // What a commit takes long for are the handler's own deferred constraints.
     Ok(committed.map_err(|error| match is_too_slow(&error) {
         true => StoreError::Rejected(error.to_string()),
-        false => judge(&error),
+        false => classify(&error),
     })?)
 }
 
@@ -137,15 +137,15 @@ pub(super) async fn finish(
 /// to the handler.
 pub(super) async fn prepare(workers: &PgPool, statements: &'static str) -> Result<(), StoreError> {
     let mut transaction =
-        workers.begin_with("BEGIN; SET LOCAL statement_timeout = 0").await.map_err(|error| judge(&error))?;
+        workers.begin_with("BEGIN; SET LOCAL statement_timeout = 0").await.map_err(|error| classify(&error))?;
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('hookfast prepare', 0))")
         .execute(&mut *transaction)
         .await
-        .map_err(|error| judge(&error))?;
+        .map_err(|error| classify(&error))?;
     // An error that the database has a code for is about the statements.
     sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(|error| match error.as_database_error() {
         Some(_) => StoreError::Rejected(error.to_string()),
-        None => judge(&error),
+        None => classify(&error),
     })?;
-    transaction.commit().await.map_err(|error| judge(&error))
+    transaction.commit().await.map_err(|error| classify(&error))
 }

@@ -4,7 +4,9 @@ use hookfast_webhook::EventId;
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{Error, Row};
 
-use crate::decode::word;
+use super::operate::ended;
+use crate::decode::{optional_word, word};
+use crate::event_row::stored_tags;
 use crate::{EventSummary, JobSummary, KeptArrival, StoredEvent, StoredHeaders};
 
 const CAME_AGAIN: &str = "
@@ -31,7 +33,8 @@ pub(super) async fn latest(connection: &mut PgConnection, limit: u32) -> Result<
 
 pub(super) async fn event(pool: &PgPool, id: EventId) -> Result<Option<StoredEvent>, Error> {
     let row = sqlx::query(
-        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof, request_id,
+        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof,
+                priority, provider_event_id, delivery_id, tags, secret_index, trace_id, request_id,
                 remote_address, method, coalesce(head.url, events.url) AS url,
                 coalesce(head.headers, events.headers) AS headers, body, length(body)::bigint AS size_bytes,
                 coalesce((SELECT keys.resends FROM dedupe_keys AS keys
@@ -52,20 +55,27 @@ pub(super) async fn event(pool: &PgPool, id: EventId) -> Result<Option<StoredEve
 
 pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary>, Error> {
     let rows = sqlx::query(
-        "SELECT handler, state, attempts, due_at, priority, reason FROM jobs WHERE event_id = $1 ORDER BY handler",
+        "SELECT handler, state, attempts, due_at, priority, reason, finished_at, resolution, reviewed_at, reviewed_by, note,
+                audit_id
+         FROM jobs WHERE event_id = $1 ORDER BY handler",
     )
     .bind(id.0)
     .fetch_all(pool)
     .await?;
     rows.iter()
         .map(|row| {
+            let ended = ended(row)?;
+            let finished_at = ended.finished_at;
+            let (reason, review) = ended.reason_and_review()?;
             Ok(JobSummary {
                 handler: row.try_get("handler")?,
                 state: word(row.try_get("state")?)?,
                 attempts: row.try_get::<i32, _>("attempts")?.into(),
                 due_at: row.try_get("due_at")?,
                 priority: word(row.try_get("priority")?)?,
-                reason: row.try_get("reason")?,
+                reason,
+                finished_at,
+                review,
             })
         })
         .collect()
@@ -75,6 +85,12 @@ fn stored(row: &PgRow) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         summary: summary(row)?,
         proof: word(row.try_get("proof")?)?,
+        priority: optional_word(row.try_get("priority")?)?,
+        provider_event_id: row.try_get("provider_event_id")?,
+        delivery_id: row.try_get("delivery_id")?,
+        tags: stored_tags(row.try_get("tags")?)?,
+        secret_index: row.try_get("secret_index")?,
+        trace_id: row.try_get("trace_id")?,
         request_id: row.try_get("request_id")?,
         remote_address: row.try_get("remote_address")?,
         method: row.try_get("method")?,

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use hookfast_webhook::{EventId, JobState};
+use hookfast_webhook::{EventId, JobState, Priority};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
+use super::operate::ended;
 use crate::decode::{handler, optional_word};
-use crate::{Cursor, Filter, Found, Which};
+use crate::{Cursor, Filter, Found, Resolution, Which};
 
 /// What holds for events. `starts_with` and not LIKE, which would read signs in the operator's text.
 macro_rules! about_event {
@@ -20,7 +21,10 @@ macro_rules! about_event {
     AND ($4::text IS NULL OR starts_with(events.event_type, $4))
     AND ($5::text IS NULL OR events.account = $5)
     AND ($6::timestamptz IS NULL OR (events.received_at >= $6 AND events.id >= $11))
-    AND ($7::timestamptz IS NULL OR (events.received_at < $7 AND events.id <= $12))"
+    AND ($7::timestamptz IS NULL OR (events.received_at < $7 AND events.id <= $12))
+    AND ($14::text IS NULL OR events.dedupe_key = $14 OR events.provider_event_id = $14)
+    AND ($15::text IS NULL OR events.object_id = $15)
+    AND ($16::text IS NULL OR jsonb_exists(events.tags::jsonb, $16))"
     };
 }
 
@@ -32,9 +36,14 @@ macro_rules! about_job {
     AND ($8::text IS NULL OR jobs.handler = $8)
     AND ($9::text IS NULL OR jobs.reason = $9)
     AND (cardinality($1::uuid[]) = 0 OR jobs.event_id = ANY($1))
-    AND ($10::timestamptz IS NULL OR jobs.finished_at IS NULL OR jobs.finished_at <= $10)
+    AND ($10::timestamptz IS NULL OR jobs.finished_at IS NULL
+        OR (jobs.finished_at <= $10 AND (jobs.reviewed_at IS NULL OR jobs.reviewed_at <= $10)))
     AND jobs.event_id >= $11 AND jobs.event_id <= $12
     AND ($13::text IS NULL OR jobs.state = $13)
+    AND ($17::text IS NULL OR jobs.priority = $17)
+    AND ($18::timestamptz IS NULL OR (jobs.finished_at >= $18 AND jobs.state <> 'succeeded'))
+    AND ($19::timestamptz IS NULL OR (jobs.finished_at < $19 AND jobs.state <> 'succeeded'))
+    AND ($20::text IS NULL OR jobs.resolution = $20)
     AND ",
             about_event!()
         )
@@ -48,6 +57,8 @@ macro_rules! about_unhandled {
     AND events.id >= $11 AND events.id <= $12
     AND $8::text IS NULL AND $9::text IS NULL AND ($10::timestamptz IS NULL OR TRUE)
     AND $13::text IS NULL
+    AND ($17::text IS NULL OR coalesce(events.priority, 'normal') = $17)
+    AND $18::timestamptz IS NULL AND $19::timestamptz IS NULL AND $20::text IS NULL
     AND ",
             about_event!()
         )
@@ -58,19 +69,19 @@ macro_rules! find_jobs {
     ($state:literal, $order:literal) => {
         concat!(
             "
-SELECT event_id, handler, state, reason, attempts, due_at, claimed_at, finished_at, source, event_type, account,
-    received_at, priority, ordering_key,
+SELECT event_id, handler, state, reason, attempts, due_at, claimed_at, finished_at, resolution, reviewed_at, reviewed_by,
+    note, audit_id, source, event_type, account, received_at, jobs.priority, ordering_key,
     (SELECT message FROM attempts
      WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND attempts.failure IS NOT NULL
      ORDER BY started_at DESC, number DESC LIMIT 1) AS message
 FROM jobs JOIN events ON events.id = jobs.event_id
-WHERE (jobs.event_id, jobs.handler) > ($14, $15)
+WHERE (jobs.event_id, jobs.handler) > ($21, $22)
     AND ",
             about_job!($state),
             "
 ORDER BY ",
             $order,
-            " LIMIT $16"
+            " LIMIT $23"
         )
     };
 }
@@ -87,16 +98,17 @@ macro_rules! find_unhandled {
         concat!(
     "
 SELECT id AS event_id, NULL::text AS handler, NULL::text AS state, NULL::text AS reason, 0 AS attempts,
-    NULL::timestamptz AS due_at, NULL::timestamptz AS claimed_at, NULL::timestamptz AS finished_at, source, event_type, account, received_at, NULL::text AS priority,
+    NULL::timestamptz AS due_at, NULL::timestamptz AS claimed_at, NULL::timestamptz AS finished_at, source, event_type, account, received_at, priority, NULL::text AS resolution,
+    NULL::timestamptz AS reviewed_at, NULL::text AS reviewed_by, NULL::text AS note, NULL::uuid AS audit_id,
     NULL::text AS ordering_key, NULL::text AS message
 FROM events
-WHERE (id, '') > ($14, $15)
+WHERE (id, '') > ($21, $22)
     AND ",
             about_unhandled!(),
             "
 ORDER BY ",
             $order,
-            " LIMIT $16"
+            " LIMIT $23"
         )
     };
 }
@@ -133,7 +145,11 @@ pub(super) async fn find_newest(
     filter: &Filter,
     limit: u32,
 ) -> Result<Vec<Found>, Error> {
-    let statement = find!(which, "jobs.event_id DESC, jobs.handler DESC", "id DESC");
+    let statement = match which {
+        // Those that died last.
+        Which::DeadLetters => find!(which, "jobs.finished_at DESC, jobs.event_id DESC, jobs.handler DESC", "id DESC"),
+        _ => find!(which, "jobs.event_id DESC, jobs.handler DESC", "id DESC"),
+    };
     list(connection, statement, filter, None, limit).await
 }
 
@@ -202,20 +218,31 @@ fn with_filter(
         .bind(filter.first_id(after))
         .bind(filter.last_id())
         .bind(filter.state.map(JobState::as_str))
+        .bind(filter.key.clone())
+        .bind(filter.object_id.clone())
+        .bind(filter.tag.clone())
+        .bind(filter.priority.map(Priority::as_str))
+        .bind(filter.died_since)
+        .bind(filter.died_until)
+        .bind(filter.resolution.map(Resolution::as_str))
 }
 
 fn found(row: &PgRow) -> Result<Found, Error> {
     let name: Option<&str> = row.try_get("handler")?;
+    let ended = ended(row)?;
+    let finished_at = ended.finished_at;
+    let (reason, review) = ended.reason_and_review()?;
     Ok(Found {
         event: EventId(row.try_get("event_id")?),
         handler: name.map(handler).transpose()?,
         state: optional_word(row.try_get("state")?)?,
-        reason: row.try_get("reason")?,
+        reason,
+        review,
         message: row.try_get("message")?,
         attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         due_at: row.try_get("due_at")?,
         claimed_at: row.try_get("claimed_at")?,
-        finished_at: row.try_get("finished_at")?,
+        finished_at,
         source: row.try_get("source")?,
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,

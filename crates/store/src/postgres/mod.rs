@@ -4,8 +4,10 @@ mod act;
 mod connections;
 mod drain;
 pub(crate) mod effects;
+mod event_row;
 mod events;
 mod find;
+mod keys;
 mod open;
 mod operate;
 mod record;
@@ -81,7 +83,7 @@ impl Record for PostgresStore {
     async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
         let of_key = "SELECT event_id FROM dedupe_keys WHERE source = $1 AND dedupe_key = $2";
         let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.pool).await;
-        Ok(first.map_err(|error| judge(&error))?.map(EventId))
+        Ok(first.map_err(|error| classify(&error))?.map(EventId))
     }
 
     fn parallel_records(&self) -> usize {
@@ -89,7 +91,7 @@ impl Record for PostgresStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.pool).await.map_err(|error| judge(&error))?;
+        sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.pool).await.map_err(|error| classify(&error))?;
         Ok(())
     }
 }
@@ -97,7 +99,7 @@ impl Record for PostgresStore {
 #[async_trait]
 impl Behind for PostgresStore {
     async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
-        let mut lent = Lent::new(self.pool.acquire().await.map_err(|error| judge(&error))?);
+        let mut lent = Lent::new(self.pool.acquire().await.map_err(|error| classify(&error))?);
         let record = drain::record(lent.connection(), events, self.dispatch_grace, within);
         let recorded = timeout(within, record).await.map_err(|_| drain::too_slow(within))?;
         lent.give_back();
@@ -182,11 +184,11 @@ impl Operate for PostgresStore {
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        events::event(&self.pool, id).await.map_err(|error| judge(&error))
+        events::event(&self.pool, id).await.map_err(|error| classify(&error))
     }
 
     async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {
-        events::jobs_of(&self.pool, id).await.map_err(|error| judge(&error))
+        events::jobs_of(&self.pool, id).await.map_err(|error| classify(&error))
     }
 
     async fn find(
@@ -213,23 +215,23 @@ impl Operate for PostgresStore {
     }
 
     async fn sources(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(SOURCES).fetch_all(&self.pool).await.map_err(|error| judge(&error))
+        sqlx::query_scalar(SOURCES).fetch_all(&self.pool).await.map_err(|error| classify(&error))
     }
 
     async fn moment(&self) -> Result<Moment, StoreError> {
-        operate::moment(&self.pool).await.map_err(|error| judge(&error))
+        operate::moment(&self.pool).await.map_err(|error| classify(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
-        operate::attempts(&self.pool, job).await.map_err(|error| judge(&error))
+        operate::attempts(&self.pool, job).await.map_err(|error| classify(&error))
     }
 
     async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError> {
-        operate::effects(&self.pool, job).await.map_err(|error| judge(&error))
+        operate::effects(&self.pool, job).await.map_err(|error| classify(&error))
     }
 
     async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError> {
-        operate::begin_act(&self.pool, audit).await.map_err(|error| judge(&error))
+        operate::begin_act(&self.pool, audit).await.map_err(|error| classify(&error))
     }
 
     async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError> {
@@ -238,11 +240,11 @@ impl Operate for PostgresStore {
     }
 
     async fn audit(&self, id: Uuid) -> Result<Option<Audit>, StoreError> {
-        operate::audit(&self.pool, id).await.map_err(|error| judge(&error))
+        operate::audit(&self.pool, id).await.map_err(|error| classify(&error))
     }
 
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
-        operate::latest_audits(&self.pool, limit).await.map_err(|error| judge(&error))
+        operate::latest_audits(&self.pool, limit).await.map_err(|error| classify(&error))
     }
 }
 
@@ -273,10 +275,10 @@ async fn within<T>(
     pool: &PgPool,
     verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
 ) -> Result<T, StoreError> {
-    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| classify(&error))?);
     let done = timeout(patience, verb(lent.connection())).await.map_err(|_| too_slow(patience))?;
     lent.give_back();
-    done.map_err(|error| judge(&error))
+    done.map_err(|error| classify(&error))
 }
 
 /// Asks something for an operator, who may wait longer than a batch: the database has as long as `at_most`.
@@ -285,7 +287,7 @@ async fn ask<T>(
     at_most: Duration,
     question: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
 ) -> Result<T, AskError> {
-    let mut lent = Lent::new(pool.acquire().await.map_err(|error| judge(&error))?);
+    let mut lent = Lent::new(pool.acquire().await.map_err(|error| classify(&error))?);
     let asked = async |connection: &mut PgConnection| {
         let mut transaction = connection.begin_with(find::BEGIN).await?;
         find::limit(&mut transaction, at_most).await?;
@@ -298,7 +300,7 @@ async fn ask<T>(
     lent.give_back();
     answer.map_err(|error: sqlx::Error| match is_too_slow(&error) {
         true => AskError::TooBroad(at_most),
-        false => judge(&error).into(),
+        false => classify(&error).into(),
     })
 }
 
@@ -316,7 +318,7 @@ fn say(error: &sqlx::Error) -> String {
 }
 
 /// The first two characters of a code are its class.
-fn judge(error: &sqlx::Error) -> StoreError {
+fn classify(error: &sqlx::Error) -> StoreError {
     let problem = say(error);
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref().map(|code| &code[..2.min(code.len())]) {

@@ -8,6 +8,7 @@ use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use crate::decode::{optional_word, word};
+use crate::review::Ended;
 use crate::{Attempt, Audit, Effect, JobId, Moment};
 
 pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {
@@ -106,5 +107,18 @@ fn audited(row: &PgRow) -> Result<Audit, Error> {
         jobs: row.try_get::<i64, _>("jobs")?.unsigned_abs(),
         next_after: row.try_get::<Option<Uuid>, _>("next_after")?.map(EventId),
         is_done: row.try_get("is_done")?,
+    })
+}
+
+/// Why a job died and what became of it.
+pub(super) fn ended(row: &PgRow) -> Result<Ended, Error> {
+    Ok(Ended {
+        reason: row.try_get("reason")?,
+        finished_at: row.try_get("finished_at")?,
+        resolution: row.try_get("resolution")?,
+        reviewed_at: row.try_get("reviewed_at")?,
+        reviewed_by: row.try_get("reviewed_by")?,
+        note: row.try_get("note")?,
+        audit_id: row.try_get("audit_id")?,
     })
 }

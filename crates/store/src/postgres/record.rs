@@ -4,14 +4,15 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use sqlx::postgres::{PgArguments, PgConnection, PgHasArrayType, PgTypeInfo};
+use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;
 use sqlx::{Connection, Postgres, Row};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::keys;
 use super::resends::{self, Resend};
+use crate::event_row::{EventRow, event_columns, free_before};
 use crate::{Recorded, Routed, head};
 
 /// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
@@ -24,7 +25,8 @@ use crate::{Recorded, Routed, head};
 ///
 /// A head is written with the first new event of its request: what only came again leaves none. Another statement of the same
 /// transaction may have written it.
-const RECORD: &str = "
+const RECORD: &str = concat!(
+    "
 WITH fresh AS (
     INSERT INTO dedupe_keys (event_id, source, dedupe_key)
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
@@ -32,9 +34,10 @@ WITH fresh AS (
     ON CONFLICT DO NOTHING
     RETURNING event_id
 ), new_events AS (
-    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
-                        occurred_at, proof, method, url, headers, body, object_id)
-    SELECT incoming.* FROM unnest($4::incoming_event[]) AS incoming
+    INSERT INTO events (",
+    event_columns!(),
+    ")
+    SELECT incoming.* FROM unnest($4::event_row[]) AS incoming
     WHERE incoming.id IN (SELECT event_id FROM fresh)
     RETURNING request_id
 ), new_heads AS (
@@ -49,15 +52,18 @@ WITH fresh AS (
     WHERE job.event_id IN (SELECT event_id FROM fresh)
 )
 SELECT event_id FROM fresh
-";
+"
+);
 
 /// For the case that every event is new, at half the price: it fails as a whole if one is not. The keys are what it is
 /// about, so Postgres takes them before it writes the rest.
-const RECORD_NEW: &str = "
+const RECORD_NEW: &str = concat!(
+    "
 WITH new_events AS (
-    INSERT INTO events (id, source, dedupe_key, received_at, request_id, remote_address, event_type, account,
-                        occurred_at, proof, method, url, headers, body, object_id)
-    SELECT * FROM unnest($4::incoming_event[])
+    INSERT INTO events (",
+    event_columns!(),
+    ")
+    SELECT * FROM unnest($4::event_row[])
 ), new_heads AS (
     INSERT INTO request_heads (request_id, url, headers)
     SELECT * FROM unnest($10::uuid[], $11::text[], $12::bytea[])
@@ -69,67 +75,8 @@ WITH new_events AS (
 INSERT INTO dedupe_keys (event_id, source, dedupe_key)
 SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
 ORDER BY source, dedupe_key, id
-";
-
-/// An event as both statements take it. One array of these costs Postgres a third less than an array for each column.
-#[derive(sqlx::Encode)]
-struct IncomingEvent<'a> {
-    id: Uuid,
-    source: &'a str,
-    dedupe_key: &'a str,
-    received_at: OffsetDateTime,
-    request_id: Uuid,
-    remote_address: String,
-    event_type: &'a str,
-    account: Option<&'a str>,
-    occurred_at: Option<OffsetDateTime>,
-    proof: &'a str,
-    method: &'a str,
-    url: &'a str,
-    headers: Vec<u8>,
-    body: &'a [u8],
-    object_id: Option<&'a str>,
-}
-
-impl sqlx::Type<Postgres> for IncomingEvent<'_> {
-    fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_name("incoming_event")
-    }
-}
-
-impl PgHasArrayType for IncomingEvent<'_> {
-    fn array_type_info() -> PgTypeInfo {
-        PgTypeInfo::array_of("incoming_event")
-    }
-}
-
-impl<'a> IncomingEvent<'a> {
-    fn of(Routed { event, .. }: &'a Routed) -> Self {
-        let delivery = event.delivery();
-        let (arrival, request) = (&delivery.arrival, &delivery.request);
-        let (url, headers) = match head::is_apart(delivery) {
-            true => ("", Vec::new()),
-            false => (request.url.as_str(), head::stored_headers(delivery)),
-        };
-        Self {
-            id: event.id().0,
-            source: arrival.source.as_str(),
-            dedupe_key: event.dedupe_key().as_str(),
-            received_at: arrival.received_at,
-            request_id: arrival.request_id.0,
-            remote_address: arrival.remote_address.to_string(),
-            event_type: event.event_type().as_str(),
-            account: event.account().map(|account| account.as_str()),
-            occurred_at: event.occurred_at(),
-            proof: delivery.proof.kind().as_str(),
-            method: request.method.as_str(),
-            url,
-            headers,
-            body: event.body(),
-            object_id: event.object_id().map(|object| object.as_str()),
-        }
-    }
-}
+"
+);
 
 /// Records a batch. Whether the last one had only new events says how to begin: duplicates come in bursts, and trying the
 /// cheaper way in vain costs more than it saves.
@@ -140,7 +87,8 @@ pub(super) async fn record(
 ) -> Result<Vec<Recorded>, sqlx::Error> {
     let grace = store.dispatch_grace;
     let mut in_order: Vec<_> = events.iter().collect();
-    let new = if crate::in_statements(&in_order).nth(1).is_none() {
+    let free = freed_keys(events);
+    let new = if free.is_empty() && crate::in_statements(&in_order).nth(1).is_none() {
         if store.only_new.load(Relaxed) {
             match statement(RECORD_NEW, &in_order, grace).execute(&mut *connection).await {
                 Ok(_) => return Ok(vec![Recorded::New; events.len()]),
@@ -155,6 +103,7 @@ pub(super) async fn record(
         // Each part takes its keys in order, and so must the parts.
         in_order.sort_by_key(|routed| (&routed.event.delivery().arrival.source, routed.event.dedupe_key()));
         let mut transaction = connection.begin().await?;
+        keys::free(&mut transaction, &free).await?;
         let mut new = HashSet::new();
         for part in crate::in_statements(&in_order) {
             new.extend(record_part(&mut transaction, part, grace).await?);
@@ -165,6 +114,18 @@ pub(super) async fn record(
     };
     store.only_new.store(new.len() == events.len(), Relaxed);
     Ok(events.iter().map(|routed| crate::recorded(&new, routed)).collect())
+}
+
+/// The keys with a window, which events that came before it do not hold any more.
+fn freed_keys(events: &[Routed]) -> Vec<keys::Freed<'_>> {
+    let mut freed = Vec::new();
+    for Routed { event, .. } in events {
+        if let Some(before) = event.key_window().and_then(|window| free_before(event.id().0, window)) {
+            let (source, dedupe_key) = (event.delivery().arrival.source.as_str(), event.dedupe_key().as_str());
+            freed.push(keys::Freed { source, dedupe_key, before });
+        }
+    }
+    freed
 }
 
 fn is_duplicate(error: &sqlx::Error) -> bool {
@@ -202,7 +163,7 @@ fn statement(
         .bind(column(events, |routed| routed.event.id().0))
         .bind(column(events, |routed| routed.event.delivery().arrival.source.as_str()))
         .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
-        .bind(column(events, IncomingEvent::of))
+        .bind(column(events, EventRow::of))
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())

@@ -35,14 +35,14 @@ impl<'a> Resend<'a> {
         }
     }
 
-    pub(super) fn of_spooled(event: &'a Spooled) -> Self {
+    pub(super) fn of_spooled(Spooled { row, .. }: &'a Spooled) -> Self {
         Self {
-            id: event.id,
-            source: &event.source,
-            dedupe_key: &event.dedupe_key,
-            received_at: event.received_at,
-            request_id: event.request_id,
-            remote_address: event.remote_address.clone(),
+            id: row.id,
+            source: &row.source,
+            dedupe_key: &row.dedupe_key,
+            received_at: row.received_at,
+            request_id: row.request_id,
+            remote_address: row.remote_address.to_string(),
             times: 1,
         }
     }
@@ -55,8 +55,8 @@ impl<'a> Resend<'a> {
             before = arrival.number;
             Self {
                 id: *id,
-                source: &event.source,
-                dedupe_key: &event.dedupe_key,
+                source: &event.row.source,
+                dedupe_key: &event.row.dedupe_key,
                 received_at: arrival.received_at,
                 request_id: arrival.request_id,
                 remote_address: arrival.remote_address.clone(),

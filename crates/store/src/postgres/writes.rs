@@ -14,8 +14,8 @@ use sqlx::{AssertSqlSafe, Error, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::classify;
 use super::connections::{Connections, Place};
-use super::judge;
 use super::work::column;
 use crate::effect::Marker;
 use crate::{EffectWrite, StoreError, Value, Written, is_outage};
@@ -47,7 +47,7 @@ pub(super) async fn write(connections: &Arc<Connections>, writes: &[EffectWrite]
         return Err(StoreError::Rejected("a text with a NUL character".into()));
     }
     let Some(first) = writes.first() else { return Ok(Vec::new()) };
-    let place = connections.place(&first.job.handler).await.map_err(|error| judge(&error))?;
+    let place = connections.place(&first.job.handler).await.map_err(|error| classify(&error))?;
     let too_slow = |_| StoreError::Rejected(format!("they take longer than {SHARED_TIMEOUT:?} together"));
     timeout(SHARED_TIMEOUT, try_write(connections, place, writes)).await.map_err(too_slow)?
 }
@@ -63,7 +63,7 @@ async fn try_write(
     place: Place,
     writes: &[EffectWrite],
 ) -> Result<Vec<Written>, StoreError> {
-    let mut transaction = connections.begin(place, BEGIN).await.map_err(|error| judge(&error))?;
+    let mut transaction = connections.begin(place, BEGIN).await.map_err(|error| classify(&error))?;
     let mut markers = mark(transaction.connection(), writes).await.map_err(|error| judged(&error))?;
     let written = writes.iter().map(|write| Marker::written(markers.remove(&name(write))));
     let written: Vec<_> = written.collect::<Result<_, _>>()?;
@@ -85,7 +85,7 @@ async fn try_write(
 
 /// Whatever the database says about a handler's statement is for the handler to hear, when it is done alone.
 fn judged(error: &Error) -> StoreError {
-    if is_outage(error) { judge(error) } else { StoreError::Rejected(error.to_string()) }
+    if is_outage(error) { classify(error) } else { StoreError::Rejected(error.to_string()) }
 }
 
 /// Runs a text that was put together from the handlers' own statements and quoted values, or from words of ours.

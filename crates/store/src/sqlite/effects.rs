@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::moment::{micros, now};
 use super::turns::Writing;
-use super::{commit as commit_noting, judge};
+use super::{classify, commit as commit_noting};
 use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
 
@@ -40,10 +40,10 @@ pub(super) async fn begin(
         .bind(now())
         .fetch_optional(&mut *transaction)
         .await
-        .map_err(|error| judge(&error, broken))?;
+        .map_err(|error| classify(&error, broken))?;
     let row = row.ok_or(EffectError::LostLease)?;
     let marker = || Ok((row.try_get("id")?, row.try_get("is_done")?, row.try_get("result")?, row.try_get("runs")?));
-    let (id, is_done, result, runs): (_, bool, _, u32) = marker().map_err(|error: Error| judge(&error, broken))?;
+    let (id, is_done, result, runs): (_, bool, _, u32) = marker().map_err(|error: Error| classify(&error, broken))?;
     let is_new = runs == 1;
     Ok(BegunEffect {
         id,
@@ -60,7 +60,7 @@ pub(crate) async fn commit(
     mark: Option<Mark<'_>>,
 ) -> Result<(), EffectError> {
     if let Some(mark) = mark {
-        let marked = write_mark(&mut transaction, &mark).await.map_err(|error| judge(&error, broken))?;
+        let marked = write_mark(&mut transaction, &mark).await.map_err(|error| classify(&error, broken))?;
         if !marked {
             let problem = "one of the handler's statements has undone the whole transaction";
             return Err(StoreError::Rejected(problem.into()).into());

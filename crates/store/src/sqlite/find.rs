@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use hookfast_webhook::{EventId, JobState};
+use hookfast_webhook::{EventId, JobState, Priority};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use super::moment::{micros, time};
+use super::operate::ended;
 use super::rows::id_list;
 use crate::decode::{handler, optional_word, word};
-use crate::{Cursor, Filter, Found, Which};
+use crate::{Cursor, Filter, Found, Resolution, Which};
 
 /// Two texts for lists and one for counting.
 struct Texts {
@@ -30,7 +31,10 @@ macro_rules! of_event {
           AND ($6 IS NULL OR substr(events.event_type, 1, length($6)) = $6)
           AND ($7 IS NULL OR events.account = $7)
           AND ($8 IS NULL OR events.received_at >= $8)
-          AND ($9 IS NULL OR events.received_at < $9)"
+          AND ($9 IS NULL OR events.received_at < $9)
+          AND ($16 IS NULL OR events.dedupe_key = $16 OR events.provider_event_id = $16)
+          AND ($17 IS NULL OR events.object_id = $17)
+          AND ($18 IS NULL OR EXISTS (SELECT 1 FROM json_each(events.tags) WHERE value = $18))"
     };
 }
 
@@ -42,15 +46,20 @@ macro_rules! jobs {
              WHERE jobs.event_id >= $1 AND jobs.event_id <= $2
                AND ($10 IS NULL OR jobs.handler = $10) AND ($11 IS NULL OR jobs.reason = $11)
                AND ($12 IS NULL OR (jobs.event_id, jobs.handler) > ($12, $13))
-               AND ($14 IS NULL OR jobs.finished_at IS NULL OR jobs.finished_at <= $14)
+               AND ($14 IS NULL OR jobs.finished_at IS NULL
+                    OR (jobs.finished_at <= $14 AND coalesce(jobs.reviewed_at, 0) <= $14))
                AND ($15 IS NULL OR jobs.state = $15)
+               AND ($19 IS NULL OR jobs.priority = $19)
+               AND ($20 IS NULL OR (jobs.finished_at >= $20 AND jobs.state <> 'succeeded'))
+               AND ($21 IS NULL OR (jobs.finished_at < $21 AND jobs.state <> 'succeeded'))
+               AND ($22 IS NULL OR jobs.resolution = $22)
                AND ", of_event!(), $end
         )
     };
     (@list $jobs:literal, $end:literal) => {
         jobs!(
             "jobs.event_id, jobs.handler, jobs.state, jobs.reason, jobs.attempts, jobs.due_at, jobs.claimed_at,
-             jobs.finished_at, jobs.priority, jobs.ordering_key, events.source, events.event_type, events.account,
+             jobs.finished_at, jobs.resolution, jobs.reviewed_at, jobs.reviewed_by, jobs.note, jobs.audit_id, jobs.priority, jobs.ordering_key, events.source, events.event_type, events.account,
              events.received_at,
              (SELECT message FROM attempts
               WHERE attempts.event_id = jobs.event_id AND attempts.handler = jobs.handler AND failure IS NOT NULL
@@ -61,8 +70,8 @@ macro_rules! jobs {
     };
     ($jobs:literal) => {
         Texts {
-            find: jobs!(@list $jobs, " ORDER BY jobs.event_id, jobs.handler LIMIT $16"),
-            newest: jobs!(@list $jobs, " ORDER BY jobs.event_id DESC, jobs.handler DESC LIMIT $16"),
+            find: jobs!(@list $jobs, " ORDER BY jobs.event_id, jobs.handler LIMIT $23"),
+            newest: jobs!(@list $jobs, " ORDER BY jobs.event_id DESC, jobs.handler DESC LIMIT $23"),
             count: jobs!("count(*)", $jobs, ""),
         }
     };
@@ -73,7 +82,8 @@ macro_rules! unhandled {
     (@list $end:literal) => {
         unhandled!(
             "events.id AS event_id, NULL AS handler, NULL AS state, NULL AS reason, 0 AS attempts, NULL AS due_at,
-             NULL AS claimed_at, NULL AS finished_at, 'normal' AS priority, NULL AS ordering_key, events.source,
+             NULL AS claimed_at, NULL AS finished_at, NULL AS resolution, NULL AS reviewed_at, NULL AS reviewed_by, NULL AS note,
+             NULL AS audit_id, coalesce(events.priority, 'normal') AS priority, NULL AS ordering_key, events.source,
              events.event_type, events.account, events.received_at, NULL AS message",
             $end
         )
@@ -86,6 +96,8 @@ macro_rules! unhandled {
              WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.event_id = events.id)
                AND $10 IS NULL AND $11 IS NULL
                AND ($12 IS NULL OR (events.id, '') > ($12, $13)) AND ($14 IS NULL OR TRUE) AND $15 IS NULL
+               AND ($19 IS NULL OR coalesce(events.priority, 'normal') = $19)
+               AND $20 IS NULL AND $21 IS NULL AND $22 IS NULL
                AND ",
             of_event!(),
             $end
@@ -93,13 +105,20 @@ macro_rules! unhandled {
     };
 }
 
-const DEAD_LETTERS: Texts = jobs!("(SELECT * FROM jobs WHERE state = 'dead_letter') AS jobs");
+/// Their newest are those that died last.
+const DEAD_LETTERS: Texts = Texts {
+    newest: jobs!(
+        @list "(SELECT * FROM jobs WHERE state = 'dead_letter') AS jobs",
+        " ORDER BY jobs.finished_at DESC, jobs.event_id DESC, jobs.handler DESC LIMIT $23"
+    ),
+    ..jobs!("(SELECT * FROM jobs WHERE state = 'dead_letter') AS jobs")
+};
 const SUCCEEDED: Texts = jobs!("(SELECT * FROM jobs WHERE state = 'succeeded') AS jobs");
 const FINISHED: Texts = jobs!("(SELECT * FROM jobs WHERE state IN ('dead_letter', 'succeeded', 'resolved')) AS jobs");
 const UNFINISHED: Texts = jobs!("(SELECT * FROM jobs WHERE finished_at IS NULL) AS jobs");
 const UNHANDLED: Texts = Texts {
-    find: unhandled!(@list " ORDER BY events.id LIMIT $16"),
-    newest: unhandled!(@list " ORDER BY events.id DESC LIMIT $16"),
+    find: unhandled!(@list " ORDER BY events.id LIMIT $23"),
+    newest: unhandled!(@list " ORDER BY events.id DESC LIMIT $23"),
     count: unhandled!("count(*)", ""),
 };
 
@@ -209,20 +228,31 @@ fn query<'q>(
         .bind(after.map(|cursor| cursor.handler.as_str()))
         .bind(filter.as_of.map(|moment| micros(moment.at)))
         .bind(filter.state.map(JobState::as_str))
+        .bind(filter.key.as_deref())
+        .bind(filter.object_id.as_deref())
+        .bind(filter.tag.as_deref())
+        .bind(filter.priority.map(Priority::as_str))
+        .bind(filter.died_since.map(micros))
+        .bind(filter.died_until.map(micros))
+        .bind(filter.resolution.map(Resolution::as_str))
 }
 
 fn found(row: &SqliteRow) -> Result<Found, Error> {
     let moment = |column| row.try_get::<Option<i64>, _>(column)?.map(time).transpose();
+    let ended = ended(row)?;
+    let finished_at = ended.finished_at;
+    let (reason, review) = ended.reason_and_review()?;
     Ok(Found {
         event: EventId(row.try_get("event_id")?),
         handler: row.try_get::<Option<&str>, _>("handler")?.map(handler).transpose()?,
         state: optional_word(row.try_get("state")?)?,
-        reason: row.try_get("reason")?,
+        reason,
+        review,
         message: row.try_get("message")?,
         attempts: row.try_get("attempts")?,
         due_at: moment("due_at")?,
         claimed_at: moment("claimed_at")?,
-        finished_at: moment("finished_at")?,
+        finished_at,
         source: row.try_get("source")?,
         event_type: row.try_get("event_type")?,
         account: row.try_get("account")?,

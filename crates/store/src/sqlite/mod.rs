@@ -1,7 +1,9 @@
 //! The embedded store: one file, WAL, `synchronous=FULL`, one writer.
 
 mod act;
+mod classify;
 pub(crate) mod effects;
+mod event_row;
 mod events;
 mod find;
 pub(crate) mod limit;
@@ -19,7 +21,6 @@ pub(crate) mod turns;
 mod work;
 mod writes;
 
-use std::fmt::Display;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,13 +35,13 @@ use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use classify::{DriverError, classify};
 use limit::StatementLimit;
-use record::Recorder;
+use record::Writer;
 pub use spool::Spool;
 use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
-use crate::faults::{Protection, is_off};
 use crate::operate::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
@@ -60,7 +61,7 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct SqliteStore {
     /// The connection on which events are recorded, until the store is closed.
-    recorder: Mutex<Option<Recorder>>,
+    recorder: Mutex<Option<Writer>>,
     /// When something was recorded last.
     recorded: Mutex<Option<Instant>>,
     /// The one connection on which everything else is written.
@@ -96,7 +97,7 @@ impl Record for SqliteStore {
     async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
         let of_key = "SELECT event_id FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
         let first = sqlx::query_scalar(of_key).bind(source).bind(dedupe_key).fetch_optional(&self.readers).await;
-        Ok(first.map_err(|error| self.judge(&error))?.map(EventId))
+        Ok(first.map_err(|error| self.classify(&error))?.map(EventId))
     }
 
     fn parallel_records(&self) -> usize {
@@ -105,7 +106,10 @@ impl Record for SqliteStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.refuse_if_broken()?;
-        sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.readers).await.map_err(|error| self.judge(&error))?;
+        sqlx::query("SELECT 1 FROM jobs LIMIT 1")
+            .execute(&self.readers)
+            .await
+            .map_err(|error| self.classify(&error))?;
         self.check_writing().await
     }
 }
@@ -121,7 +125,7 @@ impl Work for SqliteStore {
     }
 
     async fn body(&self, event: EventId, _: usize) -> Result<Option<Bytes>, StoreError> {
-        work::body(&self.readers, event).await.map_err(|error| self.judge(&error))
+        work::body(&self.readers, event).await.map_err(|error| self.classify(&error))
     }
 
     async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {
@@ -137,7 +141,7 @@ impl Work for SqliteStore {
     }
 
     async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
-        let due = sweep::with_due_jobs(&self.readers, sweep).await.map_err(|error| self.judge(&error))?;
+        let due = sweep::with_due_jobs(&self.readers, sweep).await.map_err(|error| self.classify(&error))?;
         if due.is_empty() {
             return Ok(Swept::default());
         }
@@ -146,17 +150,17 @@ impl Work for SqliteStore {
         let came_late = sweep.judge_leases_within.is_some_and(|within| asked_at.elapsed() > within);
         let judge_leases_within = sweep.judge_leases_within.filter(|_| !came_late);
         let sweep = Sweep { judge_leases_within, ..sweep.clone() };
-        let swept = sweep::sweep(&mut writing, &due, &sweep).await.map_err(|error| self.judge(&error))?;
+        let swept = sweep::sweep(&mut writing, &due, &sweep).await.map_err(|error| self.classify(&error))?;
         commit(writing, &self.broken).await?;
         Ok(Swept { came_late, ..swept })
     }
 
     async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
-        sweep::due_jobs(&self.readers, due).await.map_err(|error| self.judge(&error))
+        sweep::due_jobs(&self.readers, due).await.map_err(|error| self.classify(&error))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
-        sweep::backlog(&self.readers).await.map_err(|error| self.judge(&error))
+        sweep::backlog(&self.readers).await.map_err(|error| self.classify(&error))
     }
 
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {
@@ -180,15 +184,15 @@ impl Work for SqliteStore {
 #[async_trait]
 impl Operate for SqliteStore {
     async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError> {
-        Ok(events::latest(&self.readers, limit).await.map_err(|error| self.judge(&error))?)
+        Ok(events::latest(&self.readers, limit).await.map_err(|error| self.classify(&error))?)
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        events::event(&self.readers, id).await.map_err(|error| self.judge(&error))
+        events::event(&self.readers, id).await.map_err(|error| self.classify(&error))
     }
 
     async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {
-        events::jobs_of(&self.readers, id).await.map_err(|error| self.judge(&error))
+        events::jobs_of(&self.readers, id).await.map_err(|error| self.classify(&error))
     }
 
     async fn find(
@@ -198,31 +202,31 @@ impl Operate for SqliteStore {
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<Found>, AskError> {
-        Ok(find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.judge(&error))?)
+        Ok(find::find(&self.readers, which, filter, after, limit).await.map_err(|error| self.classify(&error))?)
     }
 
     async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError> {
-        Ok(find::count(&self.readers, which, filter, within).await.map_err(|error| self.judge(&error))?)
+        Ok(find::count(&self.readers, which, filter, within).await.map_err(|error| self.classify(&error))?)
     }
 
     async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError> {
-        Ok(find::find_newest(&self.readers, which, filter, limit).await.map_err(|error| self.judge(&error))?)
+        Ok(find::find_newest(&self.readers, which, filter, limit).await.map_err(|error| self.classify(&error))?)
     }
 
     async fn sources(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(SOURCES).fetch_all(&self.readers).await.map_err(|error| self.judge(&error))
+        sqlx::query_scalar(SOURCES).fetch_all(&self.readers).await.map_err(|error| self.classify(&error))
     }
 
     async fn moment(&self) -> Result<Moment, StoreError> {
-        operate::moment(&self.readers).await.map_err(|error| self.judge(&error))
+        operate::moment(&self.readers).await.map_err(|error| self.classify(&error))
     }
 
     async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
-        operate::attempts(&self.readers, job).await.map_err(|error| self.judge(&error))
+        operate::attempts(&self.readers, job).await.map_err(|error| self.classify(&error))
     }
 
     async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError> {
-        operate::effects(&self.readers, job).await.map_err(|error| self.judge(&error))
+        operate::effects(&self.readers, job).await.map_err(|error| self.classify(&error))
     }
 
     async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError> {
@@ -231,7 +235,7 @@ impl Operate for SqliteStore {
 
     async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError> {
         let mut writing = self.begin_patiently().await?;
-        let changed = act::act(&mut writing, step).await.map_err(|error| self.judge(&error))?;
+        let changed = act::act(&mut writing, step).await.map_err(|error| self.classify(&error))?;
         // Not noted, not done.
         let changed = changed.ok_or_else(|| StoreError::Rejected(format!("there is no act {}", step.audit)))?;
         commit(writing, &self.broken).await?;
@@ -239,11 +243,11 @@ impl Operate for SqliteStore {
     }
 
     async fn audit(&self, id: Uuid) -> Result<Option<Audit>, StoreError> {
-        operate::audit(&self.readers, id).await.map_err(|error| self.judge(&error))
+        operate::audit(&self.readers, id).await.map_err(|error| self.classify(&error))
     }
 
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
-        operate::latest_audits(&self.readers, limit).await.map_err(|error| self.judge(&error))
+        operate::latest_audits(&self.readers, limit).await.map_err(|error| self.classify(&error))
     }
 }
 
@@ -271,19 +275,19 @@ impl SqliteStore {
         verb: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
         let mut writing = self.begin().await?;
-        let done = verb(&mut writing).await.map_err(|error| self.judge(&error))?;
+        let done = verb(&mut writing).await.map_err(|error| self.classify(&error))?;
         commit(writing, &self.broken).await?;
         Ok(done)
     }
 
     /// Runs a verb on the connection that records. Those who record go first.
-    async fn record_with<T>(&self, verb: impl FnOnce(&mut Recorder) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+    async fn record_with<T>(&self, verb: impl FnOnce(&mut Writer) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let _recording = self.turns.record();
         let _alone = timeout(WRITER_TIMEOUT, self.alone.lock()).await.map_err(too_long)?;
         self.refuse_if_broken()?;
         let mut recorder = self.recorder();
         let recorder = recorder.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
-        let done = waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.judge(&error))?;
+        let done = waiting_for_the_disk(|| verb(recorder)).map_err(|error| self.classify(&error))?;
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         Ok(done)
     }
@@ -299,7 +303,7 @@ impl SqliteStore {
         self.refuse_if_broken()?;
         let recorder = self.recorder();
         let recorder = recorder.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
-        waiting_for_the_disk(|| recorder.try_out(CHECK_WITHIN)).map_err(|error| self.judge(&error))
+        waiting_for_the_disk(|| recorder.try_out(CHECK_WITHIN)).map_err(|error| self.classify(&error))
     }
 
     /// Moves everything from the WAL into the database file, so that the file alone is complete. Nothing writes any more, and
@@ -327,7 +331,7 @@ impl SqliteStore {
         );
     }
 
-    fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
+    fn recorder(&self) -> MutexGuard<'_, Option<Writer>> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -348,7 +352,7 @@ impl SqliteStore {
         let turn = timeout(WRITER_TIMEOUT, self.turns.other()).await.map_err(too_long)?;
         let alone = timeout(WRITER_TIMEOUT, Arc::clone(&self.alone).lock_owned()).await.map_err(too_long)?;
         // IMMEDIATE, because a transaction that begins with reading cannot wait for another process that writes.
-        let transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.judge(&error))?;
+        let transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.classify(&error))?;
         self.refuse_if_broken()?;
         Ok(Writing::new(transaction, alone, turn, self.limit.clone()))
     }
@@ -360,8 +364,8 @@ impl SqliteStore {
         }
     }
 
-    fn judge(&self, error: &impl DriverError) -> StoreError {
-        judge(error, &self.broken)
+    fn classify(&self, error: &impl DriverError) -> StoreError {
+        classify(error, &self.broken)
     }
 }
 
@@ -372,7 +376,7 @@ fn too_long(_: Elapsed) -> StoreError {
 /// Commits, to the end also if the caller does not wait for it: an I/O error must be noted in any case.
 async fn commit(writing: Writing, broken: &Arc<OnceLock<String>>) -> Result<(), StoreError> {
     let noted = Arc::clone(broken);
-    let end = tokio::spawn(async move { writing.commit().await.map_err(|error| judge(&error, &noted)) });
+    let end = tokio::spawn(async move { writing.commit().await.map_err(|error| classify(&error, &noted)) });
     end.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
 }
 
@@ -381,59 +385,6 @@ fn waiting_for_the_disk<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => work(),
         _ => tokio::task::block_in_place(work),
-    }
-}
-
-/// An error of one of the two drivers.
-trait DriverError: Display {
-    /// SQLite's own code for it.
-    fn code(&self) -> Option<i32>;
-    /// Whether the driver itself cannot be used any more.
-    fn is_crash(&self) -> bool;
-}
-
-impl DriverError for sqlx::Error {
-    fn code(&self) -> Option<i32> {
-        self.as_database_error()?.code()?.parse().ok()
-    }
-
-    fn is_crash(&self) -> bool {
-        matches!(self, Self::WorkerCrashed)
-    }
-}
-
-impl DriverError for rusqlite::Error {
-    fn code(&self) -> Option<i32> {
-        self.sqlite_error().map(|error| error.extended_code)
-    }
-
-    fn is_crash(&self) -> bool {
-        false
-    }
-}
-
-/// What the caller can do about an error; whatever ends all promises is noted.
-fn judge(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
-    let problem = error.to_string();
-    // Without what the extended code adds.
-    match error.code().map(|code| code & 0xff) {
-        // IOERR, CORRUPT, NOTADB, READONLY, CANTOPEN
-        Some(10 | 11 | 26 | 8 | 14) if !is_off(Protection::Distrust) => {
-            let _ = broken.set(problem.clone());
-            StoreError::Broken(problem)
-        }
-        // ERROR, TOOBIG, CONSTRAINT, MISMATCH
-        Some(1 | 18 | 19 | 20) => StoreError::Rejected(problem),
-        Some(5) => StoreError::Unavailable(format!(
-            "another process holds the write lock of the database, a command or a shell on the file say: {problem}"
-        )),
-        // Mostly FULL, LOCKED, NOMEM, which pass.
-        Some(_) => StoreError::Unavailable(problem),
-        None if error.is_crash() => {
-            let _ = broken.set(problem.clone());
-            StoreError::Broken(problem)
-        }
-        None => StoreError::Unavailable(problem),
     }
 }
 
@@ -519,6 +470,7 @@ mod tests {
             &act::REPLAY,
             &act::FORGET_EFFECTS,
             &act::RESOLVE,
+            &act::REOPEN,
             &act::NEXT_IN_LINE,
         ];
         let mut texts = vec![work::CLAIM, work::CLAIM_IN_ORDER, sweep::SWEEP, sweep::IS_ANY_DUE, sweep::DUE_JOBS];

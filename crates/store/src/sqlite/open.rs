@@ -13,9 +13,9 @@ use sqlx::{ConnectOptions, Connection, Row};
 
 use super::limit::StatementLimit;
 use super::lock::{Words, lock};
-use super::record::Recorder;
+use super::record::Writer;
 use super::turns::Turns;
-use super::{DriverError, SqliteStore, judge};
+use super::{DriverError, SqliteStore, classify};
 use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
 use crate::private::{problem_of_file_of_gateway, problem_of_private_file};
@@ -178,7 +178,7 @@ impl SqliteStore {
         let writer = writer(file.for_others().options(), &limit).await.map_err(unreachable)?;
         // Not before another one is open: the last one to be closed would empty the log, however long it is.
         connection.close().await.map_err(unreachable)?;
-        let recorder = Mutex::new(Some(Recorder::open(file)?));
+        let recorder = Mutex::new(Some(Writer::open(file)?));
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(file.options().read_only(true));
         let (alone, broken) = (Arc::default(), Arc::new(OnceLock::new()));
         let not_opened = |error: io::Error| OpenError::File(format!("{}: {error}", file.name()));
@@ -386,7 +386,7 @@ impl Checkpoints {
             let began = Instant::now();
             let was_anything_moved = self.checkpoint().await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "a checkpoint of the database failed");
-                judge(&error, &self.broken);
+                classify(&error, &self.broken);
                 false
             });
             let pause = match was_anything_moved {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::moment::{micros, time};
 use crate::decode::{optional_word, word};
+use crate::review::Ended;
 use crate::{Attempt, Audit, Effect, JobId, Moment};
 
 pub(super) async fn moment(readers: &SqlitePool) -> Result<Moment, Error> {
@@ -97,5 +98,19 @@ fn audited(row: &SqliteRow) -> Result<Audit, Error> {
         jobs: row.try_get("jobs")?,
         next_after: row.try_get::<Option<Uuid>, _>("next_after")?.map(EventId),
         is_done: row.try_get("is_done")?,
+    })
+}
+
+/// Why a job died and what became of it.
+pub(super) fn ended(row: &SqliteRow) -> Result<Ended, Error> {
+    let moment = |column| row.try_get::<Option<i64>, _>(column)?.map(time).transpose();
+    Ok(Ended {
+        reason: row.try_get("reason")?,
+        finished_at: moment("finished_at")?,
+        resolution: row.try_get("resolution")?,
+        reviewed_at: moment("reviewed_at")?,
+        reviewed_by: row.try_get("reviewed_by")?,
+        note: row.try_get("note")?,
+        audit_id: row.try_get("audit_id")?,
     })
 }

@@ -10,17 +10,19 @@ use hookfast_webhook::{Arrival, Delivery, Event, RequestId};
 use rusqlite::{CachedStatement, Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
+use super::event_row;
 use super::moment::{after, micros};
 use super::open::{BUSY_TIMEOUT, DatabaseFile, Settings};
-use crate::{NewJob, OpenError, Recorded, Routed, head, headers};
+use crate::event_row::{EventRow, free_before};
+use crate::{NewJob, OpenError, Recorded, Routed, head};
 
 const TAKE_KEY: &str = "INSERT INTO dedupe_keys (source, dedupe_key, event_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
 
-const INSERT_EVENT: &str = "
-INSERT INTO events
-(id, source, dedupe_key, event_type, account, occurred_at, received_at, proof, request_id, remote_address, method, url,
- headers, body, object_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+/// An event whose key has a window frees it from an event that came before that.
+const FREE_KEY: &str = "DELETE FROM dedupe_keys WHERE source = ? AND dedupe_key = ? AND event_id < ?";
+
+/// The arrivals that are kept beside a key belong to the event that had it.
+const FORGET_ARRIVALS: &str = "DELETE FROM resend_arrivals WHERE source = ? AND dedupe_key = ?";
 
 const INSERT_HEAD: &str =
     "INSERT INTO request_heads (request_id, url, headers) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
@@ -45,9 +47,9 @@ FROM (SELECT coalesce(max(number), 0) + 1 AS number FROM resend_arrivals WHERE e
 const SPOOL_JOB: &str = "INSERT INTO jobs (event_id, handler, priority, ordering_key) VALUES (?, ?, ?, ?)";
 
 /// The connection on which events are recorded. Whoever uses it waits for the disk.
-pub(super) struct Recorder(Connection);
+pub(super) struct Writer(Connection);
 
-impl Recorder {
+impl Writer {
     /// Opens a file that is there and has its tables. What durability rests on is checked for this connection, too.
     pub(super) fn open(file: &DatabaseFile<'_>) -> Result<Self, OpenError> {
         let (connection, settings) = connect(file).map_err(|error| file.unreachable(&error))?;
@@ -66,6 +68,7 @@ impl Recorder {
             let record = |routed: &Routed| {
                 let (event, arrival) = (&routed.event, &routed.event.delivery().arrival);
                 let (id, source, key) = (event.id().0, arrival.source.as_str(), event.dedupe_key().as_str());
+                free_key(transaction, event)?;
                 if take_key.execute(params![source, key, id.as_bytes()])? == 0 {
                     note_resend(transaction, event)?;
                     return Ok(Recorded::Duplicate);
@@ -146,65 +149,30 @@ fn connect(file: &DatabaseFile<'_>) -> rusqlite::Result<(Connection, Settings)> 
 struct InsertEvent<'a> {
     transaction: &'a Transaction<'a>,
     statement: CachedStatement<'a>,
-    /// Room for the headers of one request.
-    headers: Vec<u8>,
     /// The request whose head was inserted last. The events of a request follow each other.
     head_of: Option<RequestId>,
 }
 
 impl<'a> InsertEvent<'a> {
     fn prepare(transaction: &'a Transaction<'a>) -> rusqlite::Result<Self> {
-        let statement = transaction.prepare_cached(INSERT_EVENT)?;
-        Ok(Self { transaction, statement, headers: Vec::with_capacity(1024), head_of: None })
+        Ok(Self { transaction, statement: transaction.prepare_cached(event_row::INSERT)?, head_of: None })
     }
 
-    fn execute(&mut self, Routed { event, .. }: &Routed) -> rusqlite::Result<()> {
-        let (arrival, request) = (&event.delivery().arrival, &event.delivery().request);
-        let url = match head::is_apart(event.delivery()) {
-            true => {
-                self.insert_head(event.delivery())?;
-                self.headers.clear();
-                ""
-            }
-            false => {
-                self.write_headers(event.delivery());
-                &request.url
-            }
-        };
-        self.statement.execute(params![
-            event.id().0.as_bytes(),
-            arrival.source.as_str(),
-            event.dedupe_key().as_str(),
-            event.event_type().as_str(),
-            event.account().map(|account| account.as_str()),
-            event.occurred_at().map(micros),
-            micros(arrival.received_at),
-            event.delivery().proof.kind().as_str(),
-            arrival.request_id.0.as_bytes(),
-            arrival.remote_address.to_string(),
-            request.method.as_str(),
-            url,
-            self.headers,
-            &event.body()[..],
-            event.object_id().map(|object| object.as_str()),
-        ])?;
-        Ok(())
+    fn execute(&mut self, routed: &Routed) -> rusqlite::Result<()> {
+        if head::is_apart(routed.event.delivery()) {
+            self.insert_head(routed.event.delivery())?;
+        }
+        EventRow::of(routed).insert(&mut self.statement).map(drop)
     }
 
     fn insert_head(&mut self, delivery: &Delivery) -> rusqlite::Result<()> {
         let request_id = delivery.arrival.request_id;
         if self.head_of != Some(request_id) {
-            self.write_headers(delivery);
-            let head = params![request_id.0.as_bytes(), delivery.request.url, self.headers];
+            let head = params![request_id.0.as_bytes(), delivery.request.url, head::stored_headers(delivery)];
             self.transaction.prepare_cached(INSERT_HEAD)?.execute(head)?;
             self.head_of = Some(request_id);
         }
         Ok(())
-    }
-
-    fn write_headers(&mut self, delivery: &Delivery) {
-        self.headers.clear();
-        headers::write(&delivery.request.headers, &mut self.headers);
     }
 }
 
@@ -216,8 +184,19 @@ fn waiting_with_key(
 ) -> rusqlite::Result<Option<Uuid>> {
     let mut waiting = transaction.prepare_cached(WAITING_WITH_KEY)?;
     let key = [event.delivery().arrival.source.as_str(), event.dedupe_key().as_str()];
+    let free_before = event.key_window().and_then(|window| free_before(event.id().0, window)).unwrap_or_default();
     let mut ids = waiting.query_map(key, |row| row.get(0).map(Uuid::from_bytes))?;
-    ids.find(|id| !id.as_ref().is_ok_and(|id| held.contains(id))).transpose()
+    ids.find(|id| !id.as_ref().is_ok_and(|id| held.contains(id) || *id < free_before)).transpose()
+}
+
+/// Most keys stand for ever, and for them nothing is asked.
+fn free_key(transaction: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
+    let Some(before) = event.key_window().and_then(|window| free_before(event.id().0, window)) else { return Ok(()) };
+    let (source, key) = (event.delivery().arrival.source.as_str(), event.dedupe_key().as_str());
+    if transaction.prepare_cached(FREE_KEY)?.execute(params![source, key, before.as_bytes()])? > 0 {
+        transaction.prepare_cached(FORGET_ARRIVALS)?.execute([source, key])?;
+    }
+    Ok(())
 }
 
 fn note_spooled_resend(transaction: &Transaction<'_>, waiting: Uuid, event: &Event) -> rusqlite::Result<()> {

@@ -23,6 +23,7 @@ use super::moment::time;
 use super::open::{Content, DatabaseFile, PAGE_BYTES, check_private};
 use super::rows::{id_list, uuid_list};
 use crate::decode::{handler, word};
+use crate::event_row::EventRow;
 use crate::head::Head;
 use crate::private::problem_of_private_file;
 use crate::spool::SpooledResend;
@@ -161,30 +162,31 @@ impl Spool {
     pub async fn oldest(&self, events: usize, bytes: u64) -> Result<Vec<Spooled>, StoreError> {
         self.file.refuse_if_broken()?;
         let aside = self.aside_list();
-        let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.judge(&error))?;
-        let mut oldest = oldest(&mut reader, events, bytes, &aside).await.map_err(|error| self.file.judge(&error))?;
+        let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.classify(&error))?;
+        let mut oldest =
+            oldest(&mut reader, events, bytes, &aside).await.map_err(|error| self.file.classify(&error))?;
         self.hold(&mut reader, &mut oldest).await?;
         Ok(oldest)
     }
 
     /// Takes the resends of these events along. From then on none is counted with them.
     async fn hold(&self, reader: &mut SqliteConnection, events: &mut [Spooled]) -> Result<(), StoreError> {
-        *self.held.lock().await = events.iter().map(|event| event.id).collect();
-        take_resends(reader, events).await.map_err(|error| self.file.judge(&error))
+        *self.held.lock().await = events.iter().map(|event| event.row.id).collect();
+        take_resends(reader, events).await.map_err(|error| self.file.classify(&error))
     }
 
     /// Whether there are events that are not set aside.
     pub async fn is_waiting(&self) -> Result<bool, StoreError> {
         self.file.refuse_if_broken()?;
         let waiting = sqlx::query_scalar(IS_WAITING).bind(self.aside_list()).fetch_one(&self.file.readers).await;
-        waiting.map_err(|error| self.file.judge(&error))
+        waiting.map_err(|error| self.file.classify(&error))
     }
 
     /// One event.
     pub async fn event(&self, id: EventId) -> Result<Option<Spooled>, StoreError> {
         self.file.refuse_if_broken()?;
-        let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.judge(&error))?;
-        let mut event = one(&mut reader, id).await.map_err(|error| self.file.judge(&error))?;
+        let mut reader = self.file.readers.acquire().await.map_err(|error| self.file.classify(&error))?;
+        let mut event = one(&mut reader, id).await.map_err(|error| self.file.classify(&error))?;
         self.hold(&mut reader, event.as_mut_slice()).await?;
         Ok(event)
     }
@@ -195,7 +197,7 @@ impl Spool {
         let heads: HashSet<_> = events.iter().filter_map(|event| Some(event.head.as_ref()?.request_id)).collect();
         let heads = (!heads.is_empty()).then(|| uuid_list(heads));
         self.file.write(async |writer| remove(writer, &ids, heads.as_deref()).await).await?;
-        self.aside().retain(|id| !events.iter().any(|event| event.id == *id));
+        self.aside().retain(|id| !events.iter().any(|event| event.row.id == *id));
         Ok(())
     }
 
@@ -217,8 +219,9 @@ impl Spool {
 
     /// How much there is in it.
     pub async fn status(&self) -> Result<SpoolStatus, StoreError> {
-        let row = sqlx::query(STATUS).fetch_one(&self.file.readers).await.map_err(|error| self.file.judge(&error))?;
-        let status = status_of(&row).map_err(|error| self.file.judge(&error))?;
+        let row =
+            sqlx::query(STATUS).fetch_one(&self.file.readers).await.map_err(|error| self.file.classify(&error))?;
+        let status = status_of(&row).map_err(|error| self.file.classify(&error))?;
         Ok(SpoolStatus { refused: self.aside().len() as u64, ..status })
     }
 
@@ -283,7 +286,7 @@ async fn take_resends(reader: &mut SqliteConnection, events: &mut [Spooled]) -> 
         resends.entry(row.try_get("event_id")?).or_default().push(resend);
     }
     for event in events {
-        event.resends = resends.remove(&event.id).unwrap_or_default();
+        event.resends = resends.remove(&event.row.id).unwrap_or_default();
     }
     Ok(())
 }
@@ -328,27 +331,9 @@ fn set_aside(row: &SqliteRow) -> Result<SetAside, sqlx::Error> {
 }
 
 fn spooled(row: &SqliteRow, beside: &mut Beside) -> Result<Spooled, sqlx::Error> {
-    let (id, request_id) = (row.try_get("id")?, row.try_get("request_id")?);
-    Ok(Spooled {
-        id,
-        source: row.try_get("source")?,
-        dedupe_key: row.try_get("dedupe_key")?,
-        event_type: row.try_get("event_type")?,
-        account: row.try_get("account")?,
-        occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
-        received_at: time(row.try_get("received_at")?)?,
-        proof: word(row.try_get("proof")?)?,
-        request_id,
-        remote_address: row.try_get("remote_address")?,
-        method: row.try_get("method")?,
-        url: row.try_get("url")?,
-        headers: row.try_get("headers")?,
-        head: beside.heads.get(&request_id).cloned(),
-        object_id: row.try_get("object_id")?,
-        body: row.try_get::<Vec<u8>, _>("body")?.into(),
-        jobs: beside.jobs.remove(&id).unwrap_or_default(),
-        resends: Vec::new(),
-    })
+    let row = EventRow::decode(row)?;
+    let (head, jobs) = (beside.heads.get(&row.request_id).cloned(), beside.jobs.remove(&row.id).unwrap_or_default());
+    Ok(Spooled { row, head, jobs, resends: Vec::new() })
 }
 
 fn job(row: &SqliteRow) -> Result<NewJob, sqlx::Error> {

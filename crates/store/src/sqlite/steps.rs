@@ -107,11 +107,16 @@ async fn an_act_on_one_job_takes_few_steps_however_many_there_are() {
     let word = |word: &str| Value::from(word.to_owned());
     let job = vec![event.clone(), ledger.clone()];
     let cases = [
-        ("replay", &*act::REPLAY, [&job[..], &[time.clone(), word("normal"), Value::Null, Value::Null]].concat()),
+        (
+            "replay",
+            &*act::REPLAY,
+            [&job[..], &[time.clone(), word("normal"), Value::Null, Value::Null, event.clone()]].concat(),
+        ),
         ("forget effects", &*act::FORGET_EFFECTS, job.clone()),
-        ("resolve", &*act::RESOLVE, [&job[..], &[word("ignored"), time.clone(), Value::Null]].concat()),
+        ("resolve", &*act::RESOLVE, [&job[..], &[word("ignored"), time.clone(), Value::Null, event.clone()]].concat()),
+        ("reopen", &*act::REOPEN, [&job[..], &[Value::Null]].concat()),
         ("next in line", &*act::NEXT_IN_LINE, job.clone()),
-        ("abandon", &*act::ABANDON, [&job[..], &[word("moved"), time.clone()]].concat()),
+        ("abandon", &*act::ABANDON, [&job[..], &[word("moved"), time.clone(), event.clone()]].concat()),
         ("make", &*act::MAKE, [&job[..], &[time, word("normal"), Value::Null]].concat()),
     ];
     for (name, statement, values) in cases {
@@ -141,7 +146,7 @@ async fn a_question_about_a_short_time_takes_few_steps_however_long_the_history_
             let bounds = [filter.first_id(None), filter.last_id()].map(|id| blob(&id));
             for text in find::all_texts(which) {
                 let mut values = bounds.to_vec();
-                values.resize(15, Value::Null);
+                values.resize(22, Value::Null);
                 values.push(Value::from(i64::from(EVENTS)));
                 let steps = filled.steps(text, &values);
                 assert!(steps < about_seventy, "{which:?} {times}: {steps} steps in {text}");

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::moment::now;
 use super::turns::Writing;
-use super::{commit, effects, judge};
+use super::{classify, commit, effects};
 use crate::effect::{Marker, on_sqlite};
 use crate::{EffectWrite, StoreError, Written, is_outage};
 
@@ -18,7 +18,7 @@ pub(super) async fn write(
     writes: &[EffectWrite],
 ) -> Result<Vec<Written>, StoreError> {
     let judged = |error: Error| match is_outage(&error) {
-        true => judge(&error, broken),
+        true => classify(&error, broken),
         false => StoreError::Rejected(error.to_string()),
     };
     let mut written = Vec::with_capacity(writes.len());

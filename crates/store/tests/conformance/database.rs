@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hookfast_store::{
     Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob,
-    OpenError, Outcome, Routed, Settlement, Store, Sweep, Swept, Token, open,
+    OpenError, Outcome, Resolution, Routed, Settlement, Store, Sweep, Swept, Token, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -142,10 +142,25 @@ impl Provider for StripeWithObjects {
         let mut readings = Vec::new();
         for body in request.body.split(|byte| *byte == BETWEEN as u8) {
             let body = request.body.slice_ref(body);
-            let [object] = json::members(&body, ["object"])?;
-            let object_id = json::text(object);
+            let [object, window, tag] = json::members(&body, ["object", "window", "tag"])?;
+            let (object_id, tags) = (json::text(object), Vec::from_iter(json::text(tag)));
+            let key_window = json::text(window).and_then(|window| window.parse().ok()).map(Duration::from_secs);
             let one = self.0.read(&Request { body, ..request.clone() })?;
-            readings.extend(one.into_iter().map(|reading| Reading { object_id: object_id.clone(), ..reading }));
+            let with_all = |reading: Reading| {
+                let event_id = Some(reading.dedupe_key.clone());
+                let (object_id, tags, priority) = (object_id.clone(), tags.clone(), Priority::High);
+                let priority = if tags.is_empty() { reading.priority } else { priority };
+                Reading {
+                    object_id,
+                    key_window,
+                    tags,
+                    event_id,
+                    priority,
+                    delivery_id: Some("dlv_1".into()),
+                    ..reading
+                }
+            };
+            readings.extend(one.into_iter().map(with_all));
         }
         Ok(readings)
     }
@@ -201,8 +216,25 @@ fn events_at(source: &str, body: &str, received_at: OffsetDateTime) -> Vec<Event
         source: SourceName::new(source).unwrap(),
         remote_address: "2001:db8::7".parse().unwrap(),
         received_at,
+        trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".into()),
     };
     genuine.genuine().expect("no handshake").read(&stripe, arrival).0
+}
+
+/// An event whose key stands for it for so many seconds.
+pub(crate) fn with_window(id: &str, seconds: u64) -> Routed {
+    let body = format!(r#"{{"id":"{id}","type":"deregistration","created":1759999996,"window":"{seconds}"}}"#);
+    routed(event_with_body("stripe", &body), &["ledger"])
+}
+
+/// An event with a tag, which is urgent.
+pub(crate) fn tagged(id: &str) -> Event {
+    let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1759999996,"object":"in_1","tag":"vip"}}"#);
+    event_with_body("stripe", &body)
+}
+
+pub(crate) fn resolution(job: &JobSummary) -> Option<Resolution> {
+    job.review.as_ref().map(|review| review.resolution)
 }
 
 pub(crate) fn handler(name: &str) -> HandlerName {

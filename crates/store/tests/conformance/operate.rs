@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::database::{
     Database, HOUR, LEASE, claim_one, dead, effect, event, event_at, failed, handler, is_in, job, job_of, lose_leases,
-    new_job, record_jobs, routed, settle, settled_job, settlement, state, wish,
+    new_job, record_jobs, resolution, routed, settle, settled_job, settlement, state, wish,
 };
 
 fn at(second: i64) -> OffsetDateTime {
@@ -45,14 +45,14 @@ async fn dead_letter(
     job
 }
 
-fn jobs(found: &[Found]) -> Vec<JobId> {
+pub(crate) fn jobs(found: &[Found]) -> Vec<JobId> {
     let job =
         |found: &Found| JobId { event: found.event, handler: found.handler.clone().expect("a job has a handler") };
     found.iter().map(job).collect()
 }
 
 /// What is found, having looked whether counting comes to the same.
-async fn find(store: &Arc<dyn Store>, which: Which, filter: &Filter) -> Vec<Found> {
+pub(crate) async fn find(store: &Arc<dyn Store>, which: Which, filter: &Filter) -> Vec<Found> {
     let found = store.find(which, filter, None, 100).await.unwrap();
     assert_eq!(store.count(which, filter).await.unwrap(), found.len() as u64, "{which:?} {filter:?}");
     found
@@ -209,7 +209,7 @@ async fn pages_follow_each_other_without_gaps(database: Database) {
     }
 }
 
-fn audit(action: Action) -> Audit {
+pub(crate) fn audit(action: Action) -> Audit {
     Audit {
         id: Uuid::now_v7(),
         at: at(0),
@@ -224,17 +224,17 @@ fn audit(action: Action) -> Audit {
 }
 
 /// An act of one step. Says how many jobs it changed.
-async fn act(store: &Arc<dyn Store>, act: Act<'_>) -> u64 {
+pub(crate) async fn act(store: &Arc<dyn Store>, act: Act<'_>) -> u64 {
     let audit = audit(if matches!(act, Act::Replay { .. }) { Action::Replay } else { Action::Resolve });
     store.begin_act(&audit).await.unwrap();
     store.act(&Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None }).await.unwrap()
 }
 
-fn replay(jobs: &[(EventId, NewJob)]) -> Act<'_> {
+pub(crate) fn replay(jobs: &[(EventId, NewJob)]) -> Act<'_> {
     Act::Replay { jobs, force_effects: false }
 }
 
-fn again(job: &JobId) -> (EventId, NewJob) {
+pub(crate) fn again(job: &JobId) -> (EventId, NewJob) {
     (job.event, new_job(job.handler.as_str()))
 }
 
@@ -311,7 +311,7 @@ async fn only_dead_letters_are_resolved(database: Database) {
     let jobs = [letter.clone(), succeeded.clone(), waiting.clone(), job_of(EventId(Uuid::now_v7()), "ledger")];
     assert_eq!(act(&store, Act::Resolve { jobs: &jobs, resolution: Resolution::ManualFix }).await, 1);
     let resolved = job(&store, &letter).await;
-    assert_eq!((resolved.state, resolved.reason.as_deref()), (JobState::Resolved, Some("manual_fix")));
+    assert_eq!((resolved.state, resolved.reason.as_deref()), (JobState::Resolved, Some("refused")));
     assert_eq!(
         (state(&store, &succeeded).await, state(&store, &waiting).await),
         (JobState::Succeeded, JobState::Failed)
@@ -442,7 +442,7 @@ async fn only_what_no_worker_has_is_moved_or_abandoned(database: Database) {
     assert_eq!(act(&store, Act::Move { jobs: &moved }).await, 2);
     for id in [&waiting[0], &failed_one] {
         let old = job(&store, id).await;
-        assert_eq!((old.state, old.reason.as_deref()), (JobState::Resolved, Some("moved")));
+        assert_eq!((old.state, resolution(&old)), (JobState::Resolved, Some(Resolution::Moved)));
         let new = job(&store, &job_of(id.event, "mail")).await;
         assert_eq!((new.state, new.attempts, new.priority), (JobState::Pending, 0, Priority::High));
         assert!(is_in(new.due_at, Duration::ZERO));
@@ -452,7 +452,7 @@ async fn only_what_no_worker_has_is_moved_or_abandoned(database: Database) {
 
     let abandon = Act::Abandon { jobs: &[waiting[1].clone(), running.clone()], resolution: Resolution::Ignored };
     assert_eq!(act(&store, abandon).await, 1);
-    assert_eq!(job(&store, &waiting[1]).await.reason.as_deref(), Some("ignored"));
+    assert_eq!(resolution(&job(&store, &waiting[1]).await), Some(Resolution::Ignored));
     settle(&store, &held, Outcome::Succeeded).await;
 
     // A lease that has ended holds nothing, and the late worker changes nothing any more.

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use hookfast_store::{Migrate, OpenError, Outcome};
+use hookfast_store::{Migrate, OpenError, Outcome, Resolution};
 use hookfast_webhook::{EventId, JobState, Priority};
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection, SqliteConnection};
-use uuid::uuid;
+use uuid::{Uuid, uuid};
 
 use crate::database::{Database, claim_one, job, job_of, paid, ready, settle};
 
@@ -47,7 +47,7 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
         )
         .await;
     let error = database.try_open(Migrate::Never).await.err().expect("it lacks migrations");
-    assert!(matches!(error, OpenError::NotMigrated { missing: 10, .. }), "{error}");
+    assert!(matches!(error, OpenError::NotMigrated { missing: 11, .. }), "{error}");
 
     let store = database.open().await;
     let id = job_of(EventId(uuid!("01890000-0000-7000-8000-000000000001")), "ledger");
@@ -74,6 +74,74 @@ async fn postgres_compresses_bodies_with_lz4_if_it_can() {
     let does = "SELECT count(*) FROM pg_attribute
                 WHERE attrelid = 'events'::regclass AND attname = 'body' AND attcompression = 'l'";
     assert_eq!(database.number(does).await, database.number(can).await);
+}
+
+/// All migrations up to this number.
+async fn make_version(database: &Database, last: u32) {
+    let kind = if database.is_sqlite() { "sqlite" } else { "postgres" };
+    let folder = tempfile::tempdir().unwrap();
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(kind);
+    for entry in fs::read_dir(all).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap()[..4].parse::<u32>().unwrap() <= last {
+            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let migrator = Migrator::new(folder.path()).await.unwrap();
+    if database.is_sqlite() {
+        let url = format!("{}?mode=rwc", database.url);
+        migrator.run(&mut SqliteConnection::connect(&url).await.unwrap()).await.unwrap();
+        database.make_private();
+    } else {
+        migrator.run(&mut PgConnection::connect(&database.url).await.unwrap()).await.unwrap();
+    }
+}
+
+/// A pending, a dead and a resolved job of the version before columns for reviews and for what an event is found by.
+async fn everything_of_the_eleventh_version_is_kept(database: Database) {
+    make_version(&database, 11).await;
+    database
+        .execute(
+            "WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < 3)
+             INSERT INTO events (id, source, dedupe_key, event_type, received_at, proof, request_id, remote_address, method,
+                                 url, headers, body, object_id)
+             SELECT unhex(printf('018900000000700080%014x', n)), 'stripe', 'evt_' || n, 'invoice.paid', 1, 'signature',
+                    unhex('01890000000070008000000000000002'), '::1', 'POST', 'https://h.example/', x'613a20310a', x'7b7d',
+                    'in_1' FROM numbers;
+             INSERT INTO dedupe_keys (source, dedupe_key, event_id, resends) SELECT source, dedupe_key, id, 2 FROM events;
+             INSERT INTO jobs (event_id, handler, due_at, state, reason, finished_at, priority)
+             VALUES (unhex('01890000000070008000000000000001'), 'ledger', 0, 'pending', NULL, NULL, 'high'),
+                    (unhex('01890000000070008000000000000002'), 'ledger', 0, 'dead_letter', 'refused', 7, 'normal'),
+                    (unhex('01890000000070008000000000000003'), 'ledger', 0, 'resolved', 'ignored', 9, 'normal')",
+            "INSERT INTO events (id, source, dedupe_key, event_type, received_at, proof, request_id, remote_address, method,
+                                 url, headers, body, object_id)
+             SELECT ('01890000-0000-7000-8000-00000000000' || n)::uuid, 'stripe', 'evt_' || n, 'invoice.paid', now(),
+                    'signature', '01890000-0000-7000-8000-000000000002', '::1', 'POST', 'https://h.example/', 'a: 1\n',
+                    '{}', 'in_1' FROM generate_series(1, 3) AS n;
+             INSERT INTO dedupe_keys (source, dedupe_key, event_id, resends) SELECT source, dedupe_key, id, 2 FROM events;
+             INSERT INTO jobs (event_id, handler, due_at, state, reason, finished_at, priority)
+             VALUES ('01890000-0000-7000-8000-000000000001', 'ledger', 'epoch', 'pending', NULL, NULL, 'high'),
+                    ('01890000-0000-7000-8000-000000000002', 'ledger', 'epoch', 'dead_letter', 'refused',
+                     to_timestamp(0.000007), 'normal'),
+                    ('01890000-0000-7000-8000-000000000003', 'ledger', 'epoch', 'resolved', 'ignored',
+                     to_timestamp(0.000009), 'normal')",
+        )
+        .await;
+    let store = database.open().await;
+    let ids = [1, 2, 3].map(|n| EventId(Uuid::from_u128(0x0189_0000_0000_7000_8000_0000_0000_0000 + n)));
+    let [pending, dead, resolved] = ids.map(|event| job_of(event, "ledger"));
+    let stored = store.event(pending.event).await.unwrap().expect("it is there");
+    assert_eq!((stored.summary.resends, stored.summary.object_id.as_deref()), (2, Some("in_1")));
+    assert_eq!((stored.body.as_slice(), stored.priority, stored.tags.len()), (&b"{}"[..], None, 0));
+    let letter = job(&store, &dead).await;
+    assert_eq!((letter.state, letter.reason.as_deref(), letter.review), (JobState::DeadLetter, Some("refused"), None));
+    let ignored = job(&store, &resolved).await;
+    assert_eq!((ignored.state, ignored.reason.clone()), (JobState::Resolved, None));
+    let review = ignored.review.expect("it was resolved");
+    assert_eq!((review.resolution, review.at.microsecond(), review.by), (Resolution::Ignored, 9, None));
+    let claimed = claim_one(&store, &pending).await;
+    assert_eq!(claimed.priority, Priority::High);
+    settle(&store, &claimed, Outcome::Succeeded).await;
 }
 
 /// Earlier versions had a row for each resend.
@@ -109,6 +177,7 @@ async fn resends_of_the_first_version_count_along(database: Database) {
 }
 
 on_both! {
+    everything_of_the_eleventh_version_is_kept
     resends_of_the_first_version_count_along
     jobs_of_the_first_version_are_worked_on
 }
