@@ -1,6 +1,6 @@
 //! The contract of the trade: handled once, tried again, dead at last, replayed, and all of it counted.
 
-use hookfast_harness::eventually;
+use hookfast_harness::{Gateway, eventually};
 
 use crate::{On, Rig};
 
@@ -55,17 +55,20 @@ fn an_event_is_handled_once_or_is_dead_and_can_be_replayed(on: On) {
     eventually("the effect is there twice", || rig.effects("evt_bad").len() == 2);
 
     // The counters agree.
-    let processed =
-        |result| gateway.metric(&format!("hookfast_jobs_processed_total{{handler=\"actor\",result=\"{result}\"}}"));
+    let of_actor = |series, label, value| of_actor(gateway, series, label, value);
+    let processed = |result| of_actor("hookfast_jobs_processed_total", "result", result);
     eventually("all runs are counted", || processed("succeeded") == 4.0);
     assert_eq!((processed("failed"), processed("dead_letter"), processed("interrupted")), (2.0, 1.0, 0.0));
-    let by_reason = |series| gateway.metric(&format!("{series}{{handler=\"actor\",reason=\"internal\"}}"));
+    let by_reason = |series| of_actor(series, "reason", "internal");
     assert_eq!((by_reason("hookfast_retries_total"), by_reason("hookfast_dead_letters_total")), (2.0, 1.0));
-    let timed = |result| {
-        gateway.metric(&format!("hookfast_attempt_duration_seconds_count{{handler=\"actor\",result=\"{result}\"}}"))
-    };
+    let timed = |result| of_actor("hookfast_attempt_duration_seconds_count", "result", result);
     assert_eq!((timed("succeeded"), timed("failed"), timed("dead_letter")), (4.0, 2.0, 1.0));
     eventually("replays are counted", || gateway.metric("hookfast_replayed_jobs_total") == 3.0);
+}
+
+/// A metric of the handler of these tests, with one more label.
+fn of_actor(gateway: &Gateway, series: &str, label: &str, value: &str) -> f64 {
+    gateway.metric(&format!("{series}{{handler=\"actor\",{label}=\"{value}\"}}"))
 }
 
 /// The time from the end of one attempt of `evt_bad` to the beginning of the next, in seconds.

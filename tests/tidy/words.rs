@@ -42,15 +42,11 @@ const SHARED: [(&str, &str); 7] = [
 /// Where the name of a type stands, by name.
 type Places = BTreeMap<String, BTreeSet<String>>;
 
-/// Here a type is a word as operators read it, with the name of the word.
-const VIEWS: &str = "crates/admin/src/view";
-
 /// The files that define types of each name. `examples` and `tests` have names of their own for what only they do.
 fn places(sources: &[Source], only_public: bool) -> Places {
     let mut places = Places::new();
     let ours = |source: &&Source| ["crates", "providers", "modules"].iter().any(|top| source.path.starts_with(top));
-    let is_left_out = |source: &&Source| source.is_for_tests() || source.path.starts_with(VIEWS);
-    for source in sources.iter().filter(ours).filter(|source| !is_left_out(source)) {
+    for source in sources.iter().filter(ours).filter(|source| !source.is_for_tests()) {
         for found in source.types().into_iter().filter(|found| found.is_public || !only_public) {
             places.entry(found.name).or_default().insert(source.path.display().to_string());
         }

@@ -177,23 +177,13 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
         config.crash_limit = u32::MAX;
     }
     let Surroundings { store, queue, handlers, .. } = surroundings;
-    let (metrics, name) = (Arc::new(Metrics::default()), Arc::<str>::from(worker_name()));
+    let name = Arc::<str>::from(worker_name());
     // Each worker has the time for one renewal.
     let trouble = Arc::new(Trouble::new(config.lease / 2));
     let leases = Arc::new(Leases::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
     let look_again = Arc::new(LookAgain::default());
     let (ended, to_settle) = mpsc::channel(1024);
     let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());
-    let settler = Settler {
-        store: Arc::clone(store),
-        queue: Arc::clone(queue),
-        metrics: Arc::clone(&metrics),
-        leases: Arc::clone(&leases),
-        trouble: Arc::clone(&trouble),
-        look_again: Arc::clone(&look_again),
-        must_end: must_end.clone(),
-    };
-    let settler = watched::spawn("settler", &must_end, settler.run(to_settle));
     let jobs = TaskTracker::new();
     let shutdown_timeout = config.shutdown_timeout;
     let shared = Arc::new(Shared {
@@ -202,7 +192,7 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
         name,
         leases: Arc::clone(&leases),
         trouble,
-        metrics,
+        metrics: Arc::new(Metrics::default()),
         running: Arc::new(Semaphore::new(config.concurrency)),
         bodies: BodyMemory::new(config.body_memory),
         ended,
@@ -215,10 +205,24 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
         must_end: must_end.clone(),
         config,
     });
+    let settler = watched::spawn("settler", &must_end, settler(&shared).run(to_settle));
     let table = Arc::new(Table::new(Arc::clone(&shared), surroundings));
     let attendants = vec![watched::spawn("leases", &must_end, Arc::clone(&leases).keep())];
     let running = Running { shutdown, shutdown_timeout, table, leases, jobs, settler, attendants, must_end };
     (running, shared)
+}
+
+/// What writes outcomes, for all workers.
+fn settler(shared: &Shared) -> Settler {
+    Settler {
+        store: Arc::clone(&shared.store),
+        queue: Arc::clone(&shared.queue),
+        metrics: Arc::clone(&shared.metrics),
+        leases: Arc::clone(&shared.leases),
+        trouble: Arc::clone(&shared.trouble),
+        look_again: Arc::clone(&shared.look_again),
+        must_end: shared.must_end.clone(),
+    }
 }
 
 impl Running {

@@ -283,8 +283,8 @@ pub enum Act<'a> {
         /// Forget that their effects were done.
         force_effects: bool,
     },
-    /// Dead letters become resolved, and keep why and when they died. Others stay as they are, but for the next job of a resolved one's ordering key, which is
-    /// due at once.
+    /// Dead letters become resolved, and keep why and when they died. Others stay as they are, but for the next job of a
+    /// resolved one's ordering key, which is due at once.
     Resolve {
         /// Which.
         jobs: &'a [JobId],

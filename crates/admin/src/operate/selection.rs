@@ -99,13 +99,7 @@ impl From<Selection> for Written {
         let Filter { events, source, handler, event_type, account, failure, since, until, state, as_of, .. } = filter;
         let Filter { key, object_id, tag, priority, died_since, died_until, resolution, .. } = filter;
         Self {
-            which: match which {
-                Which::DeadLetters => WrittenWhich::DeadLetters,
-                Which::Succeeded => WrittenWhich::Succeeded,
-                Which::Finished => WrittenWhich::Finished,
-                Which::Unfinished => WrittenWhich::Unfinished,
-                Which::Unhandled => WrittenWhich::Unhandled,
-            },
+            which: which.into(),
             events: events.iter().map(ToString::to_string).collect(),
             source,
             handler,
@@ -130,6 +124,30 @@ impl From<Selection> for Written {
     }
 }
 
+impl From<Which> for WrittenWhich {
+    fn from(which: Which) -> Self {
+        match which {
+            Which::DeadLetters => Self::DeadLetters,
+            Which::Succeeded => Self::Succeeded,
+            Which::Finished => Self::Finished,
+            Which::Unfinished => Self::Unfinished,
+            Which::Unhandled => Self::Unhandled,
+        }
+    }
+}
+
+impl From<WrittenWhich> for Which {
+    fn from(written: WrittenWhich) -> Self {
+        match written {
+            WrittenWhich::DeadLetters => Self::DeadLetters,
+            WrittenWhich::Succeeded => Self::Succeeded,
+            WrittenWhich::Finished => Self::Finished,
+            WrittenWhich::Unfinished => Self::Unfinished,
+            WrittenWhich::Unhandled => Self::Unhandled,
+        }
+    }
+}
+
 impl TryFrom<Written> for Selection {
     type Error = UnreadableSelection;
 
@@ -146,13 +164,7 @@ impl TryFrom<Written> for Selection {
             _ => return Err(UnreadableSelection("`as_of` and `last_event` belong together".into())),
         };
         Ok(Self {
-            which: match written.which {
-                WrittenWhich::DeadLetters => Which::DeadLetters,
-                WrittenWhich::Succeeded => Which::Succeeded,
-                WrittenWhich::Finished => Which::Finished,
-                WrittenWhich::Unfinished => Which::Unfinished,
-                WrittenWhich::Unhandled => Which::Unhandled,
-            },
+            which: written.which.into(),
             filter: Filter {
                 events: events.map_err(|error| unreadable(&error))?.into_iter().map(EventId).collect(),
                 source: written.source,
