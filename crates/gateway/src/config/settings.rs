@@ -30,7 +30,7 @@ const PUBLIC_KEYS: [&str; 12] = [
 
 const REDACTED: &str = "(redacted)";
 
-/// One key with its value. It may hold a password, so it is only shown through [`Setting::shown`].
+/// One key with its value. It may hold a password, so it is only shown through [`Settings::shown`].
 #[derive(Clone, PartialEq)]
 struct Setting {
     /// As it was written.
