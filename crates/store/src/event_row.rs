@@ -22,7 +22,7 @@ macro_rules! event_columns {
 pub(crate) use event_columns;
 
 /// The values of these columns.
-#[derive(Debug, Clone, sqlx::Encode)]
+#[derive(Debug, Clone)]
 pub(crate) struct EventRow<'a> {
     pub(crate) id: Uuid,
     pub(crate) source: Cow<'a, str>,

@@ -1,18 +1,58 @@
-//! Compares the migrations in the binary with those a database has had.
+//! The migrations in the binary, and how they compare with those a database has had.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use sqlx::migrate::Migrator;
+use sqlx::SqlStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use crate::OpenError;
 
+/// The migrations of a folder, by the names of their files. `sqlx::migrate!` reads the folder by itself, but its macros build
+/// the whole of sqlx and its TLS a second time.
+macro_rules! embedded {
+    ($folder:literal: $($name:literal)+) => {
+        LazyLock::new(|| {
+            let text_of = [$(($name, include_str!(concat!("../../../migrations/", $folder, "/", $name, ".sql")))),+];
+            Migrator::with_migrations(text_of.map(|(name, text)| migration(name, text)).into())
+        })
+    };
+}
+
+/// The migrations of a store, which have the same names for both databases.
+macro_rules! embedded_for_store {
+    ($folder:literal) => {
+        embedded!($folder:
+            "0001_record" "0002_process" "0003_order" "0004_resends" "0005_due" "0006_incoming" "0007_states"
+            "0008_compression" "0009_walk" "0010_contract_heads" "0011_resends" "0012_found")
+    };
+}
+
+pub(crate) static POSTGRES: LazyLock<Migrator> = embedded_for_store!("postgres");
+pub(crate) static SQLITE: LazyLock<Migrator> = embedded_for_store!("sqlite");
+pub(crate) static SPOOL: LazyLock<Migrator> =
+    embedded!("spool": "0001_spool" "0002_contract_heads" "0003_resends" "0004_found");
+
+/// The migration in a file with this name, such as `0001_record`, and this text.
+fn migration(name: &'static str, text: &'static str) -> Migration {
+    let (number, words) = name.split_once('_').expect("a migration's name is a number, `_` and words");
+    let version = number.parse().expect("a migration's name begins with its number");
+    let description = words.replace('_', " ").into();
+    Migration::new(version, description, MigrationType::Simple, SqlStr::from_static(text), false)
+}
+
 /// A migration that a database has had.
-#[derive(sqlx::FromRow)]
 pub(crate) struct Applied {
     version: i64,
     description: String,
     success: bool,
     checksum: Vec<u8>,
+}
+
+impl From<(i64, String, bool, Vec<u8>)> for Applied {
+    fn from((version, description, success, checksum): (i64, String, bool, Vec<u8>)) -> Self {
+        Self { version, description, success, checksum }
+    }
 }
 
 /// What migrations a database has had, the same on both kinds.
@@ -100,13 +140,13 @@ fn warn_of_newer(migrator: &Migrator, applied: &[Applied], database: &str) {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::migrate::{Migration, MigrationType};
+    use std::path::Path;
 
     use super::*;
 
     fn migrator() -> Migrator {
         let ours = |version| {
-            let (kind, text) = (MigrationType::Simple, sqlx::SqlStr::from_static("SELECT 1"));
+            let (kind, text) = (MigrationType::Simple, SqlStr::from_static("SELECT 1"));
             Migration::new(version, "ours".into(), kind, text, false)
         };
         Migrator::with_migrations(vec![ours(1), ours(2)])
@@ -122,6 +162,19 @@ mod tests {
             checksum,
         };
         ours.chain(newer).map(applied).collect()
+    }
+
+    #[tokio::test]
+    async fn every_file_of_the_folders_is_embedded() {
+        for (folder, embedded) in [("postgres", &*POSTGRES), ("sqlite", &*SQLITE), ("spool", &*SPOOL)] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(folder);
+            let files = Migrator::new(folder).await.expect("the folder is readable");
+            let parts = |migrator: &Migrator| -> Vec<_> {
+                let parts = |one: &Migration| (one.version, one.description.clone(), one.checksum.clone(), one.no_tx);
+                migrator.iter().map(parts).collect()
+            };
+            assert_eq!(parts(&files), parts(embedded));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::time::timeout;
@@ -11,10 +11,8 @@ use tokio::time::timeout;
 use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore, say};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
+use crate::migrations::{APPLIED, Applied, POSTGRES, announce, check_applied, compare, tolerant};
 use crate::{Config, Migrate, OpenError};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
 /// Connections for claims and sweeps: each is one statement for many jobs.
 const WORKER_CONNECTIONS: u32 = 4;
@@ -40,10 +38,10 @@ impl PostgresStore {
             // On a connection of its own, because a migration may take longer than any batch.
             let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
             let applied = applied(&mut connection, &database).await?;
-            check_applied(&MIGRATIONS, &applied, &database)?;
-            announce(&MIGRATIONS, &applied, &database);
+            check_applied(&POSTGRES, &applied, &database)?;
+            announce(&POSTGRES, &applied, &database);
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
-            let run = tolerant(&MIGRATIONS).run_direct(None, &mut connection, false).await;
+            let run = tolerant(&POSTGRES).run_direct(None, &mut connection, false).await;
             run.map_err(|error| other(not_migrated(&error)))?;
         }
         let options = with_settings(options);
@@ -52,7 +50,7 @@ impl PostgresStore {
         in_time(check_settings(&mut connection)).await.map_err(unreachable)??;
         let applied = applied(&mut connection, &database);
         let applied = timeout(BATCH_TIMEOUT, applied).await.map_err(|_| unreachable(sqlx::Error::PoolTimedOut))??;
-        compare(&MIGRATIONS, &applied, &database)?;
+        compare(&POSTGRES, &applied, &database)?;
         let _ = in_time(connection.close()).await;
         let parallel_batches = u32::try_from(config.parallel_batches).unwrap_or(u32::MAX);
         let pool = pool(parallel_batches.saturating_add(OTHER_CONNECTIONS), Duration::from_secs(2));
@@ -166,7 +164,9 @@ async fn applied(connection: &mut PgConnection, database: &str) -> Result<Vec<Ap
     let column = |error: sqlx::Error| unreachable(error);
     let are_there: bool = row.try_get(0).map_err(column)?;
     if are_there {
-        return sqlx::query_as(APPLIED).fetch_all(connection).await.map_err(|error| not_readable(database, &error));
+        let applied: Vec<(i64, String, bool, Vec<u8>)> =
+            sqlx::query_as(APPLIED).fetch_all(connection).await.map_err(|error| not_readable(database, &error))?;
+        return Ok(applied.into_iter().map(Applied::from).collect());
     }
     if let Some(schema) = row.try_get::<Option<String>, _>(1).map_err(column)? {
         return other(format!(

@@ -17,11 +17,9 @@ use super::record::Writer;
 use super::turns::Turns;
 use super::{DriverError, SqliteStore, classify};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, Applied, announce, check_applied, compare, tolerant};
+use crate::migrations::{APPLIED, Applied, SQLITE, announce, check_applied, compare, tolerant};
 use crate::private::{problem_of_file_of_gateway, problem_of_private_file};
 use crate::{Config, Migrate, OpenError};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// Below this version SQLite can damage a database when it resets the WAL.
 const SAFE_VERSION: [u32; 3] = [3, 51, 3];
@@ -147,8 +145,7 @@ impl DatabaseFile<'_> {
 impl SqliteStore {
     pub(crate) async fn open(path: &Path, dispatch_grace: Duration, migrate: Migrate) -> Result<Self, OpenError> {
         let file =
-            Self::open_file(&DatabaseFile { content: Content::Store, path, max_pages: None }, &MIGRATIONS, migrate)
-                .await?;
+            Self::open_file(&DatabaseFile { content: Content::Store, path, max_pages: None }, &SQLITE, migrate).await?;
         Ok(Self { dispatch_grace, ..file })
     }
 
@@ -342,7 +339,9 @@ async fn applied(writer: &mut SqliteConnection, file: &DatabaseFile<'_>) -> Resu
     let unreachable = |error: sqlx::Error| file.unreachable(&error);
     let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *writer).await.map_err(unreachable)?;
     if tables.iter().any(|table| table == "_sqlx_migrations") {
-        return sqlx::query_as(APPLIED).fetch_all(writer).await.map_err(unreachable);
+        let applied: Vec<(i64, String, bool, Vec<u8>)> =
+            sqlx::query_as(APPLIED).fetch_all(writer).await.map_err(unreachable)?;
+        return Ok(applied.into_iter().map(Applied::from).collect());
     }
     match tables.first() {
         None => Ok(Vec::new()),

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hookfast_webhook::EventId;
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions, Row};
 use tokio::time::sleep;
@@ -25,11 +24,10 @@ use super::rows::{id_list, uuid_list};
 use crate::decode::{handler, word};
 use crate::event_row::EventRow;
 use crate::head::Head;
+use crate::migrations::SPOOL;
 use crate::private::problem_of_private_file;
 use crate::spool::SpooledResend;
 use crate::{Migrate, NewJob, OpenError, Routed, SetAside, SpoolConfig, SpoolStatus, Spooled, Store, StoreError};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/spool");
 
 /// A spool of which less than this part is free counts as full, because the next event may not fit.
 const FULL_BELOW: u64 = 64;
@@ -109,7 +107,7 @@ impl Spool {
         let has_bytes = fs::metadata(path).map_or(0, |file| file.len());
         let max_pages = Some(max_bytes.max(has_bytes) / u64::from(PAGE_BYTES));
         let file = DatabaseFile { content: Content::Spool, path, max_pages };
-        let file = SqliteStore::open_file(&file, &MIGRATIONS, Migrate::Run).await?;
+        let file = SqliteStore::open_file(&file, &SPOOL, Migrate::Run).await?;
         let log = PathBuf::from(format!("{}-wal", path.display()));
         let (aside, held) = (Mutex::default(), tokio::sync::Mutex::default());
         Ok(Self { file, max_bytes, max_log_bytes, log, aside, held, _lock: lock })
