@@ -83,7 +83,7 @@ fn part(text: &str) -> Result<Part, String> {
         _ => {
             let (text, signed) = text.strip_suffix(SIGNED).map_or((text, false), |text| (text, true));
             let places = Places::try_from(text.to_owned());
-            let Places(places) = places.map_err(|problem| format!("{problem}; in braces also {OTHERS}"))?;
+            let Places(places) = places.map_err(|problem| format!("{problem}, and in braces also {OTHERS}"))?;
             Part::Place { places, signed }
         }
     })
