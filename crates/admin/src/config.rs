@@ -1,5 +1,5 @@
-//! The settings of the operators' listener, with their defaults. `deploy/hookfast.toml` documents every key; a test compares
-//! the two.
+//! The settings of the operators' listener, with their defaults. `deploy/hookfast.toml` documents every key; a test
+//! compares the two.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

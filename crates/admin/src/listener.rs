@@ -100,8 +100,9 @@ impl FromStr for HostName {
     }
 }
 
-/// The hosts that requests may name. An attacker's web page can let its own name resolve to this machine, and an operator's
-/// browser would then let that page read the answers. But the browser names the attacker's host in its requests.
+/// The hosts that requests may name. An attacker's web page can let its own name resolve to this machine, and an
+/// operator's browser would then let that page read the answers. But the browser names the attacker's host in its
+/// requests.
 struct Hosts {
     address: IpAddr,
     names: Vec<HostName>,

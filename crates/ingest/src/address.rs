@@ -45,7 +45,8 @@ pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The network that shares of memory and the limit of refusals count by: an IPv6 customer can use every address of a /48.
+/// The network that shares of memory and the limit of refusals count by: an IPv6 customer can use every address of a
+/// /48.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -53,9 +54,9 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The client's address. Each proxy appends an address to the right end of `X-Forwarded-For`, and the client can write anything
-/// to the left of those. So the header is read from the right, and the first address that is not a trusted proxy is the client.
-/// If an entry on the way cannot be parsed, the peer is the client.
+/// The client's address. Each proxy appends an address to the right end of `X-Forwarded-For`, and the client can write
+/// anything to the left of those. So the header is read from the right, and the first address that is not a trusted
+/// proxy is the client. If an entry on the way cannot be parsed, the peer is the client.
 pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|range| range.contains(address));
     let peer = canonical(peer);
@@ -75,8 +76,8 @@ pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]
     client
 }
 
-/// Scheme and host that the sender used, according to a trusted proxy. Each header must come once. Only the last value of a
-/// list counts: the values before it were written before the request reached that proxy.
+/// Scheme and host that the sender used, according to a trusted proxy. Each header must come once. Only the last value
+/// of a list counts: the values before it were written before the request reached that proxy.
 pub(crate) fn forwarded_url(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> Option<String> {
     if !trusted.iter().any(|range| range.contains(canonical(peer))) {
         return None;

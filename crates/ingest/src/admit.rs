@@ -1,7 +1,8 @@
 //! The first step: [`Visit::admit`] decides by the head alone whether a request may send its body.
 //!
-//! Before it, `http` has found the source. After it, `body` reads the body. Two limits of this file apply in later steps: the
-//! source's rate once a request is known to be genuine, and the limit of refusals once it is known not to be.
+//! Before it, `http` has found the source. After it, `body` reads the body. Two limits of this file apply in later
+//! steps: the source's rate once a request is known to be genuine, and the limit of refusals once it is known not to
+//! be.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,8 +20,8 @@ use crate::rejection::Rejection;
 use crate::stages::Visit;
 use crate::{Config, Source};
 
-/// For this time after a genuine request, a client is not turned away because of its refusals: several senders may share its
-/// address.
+/// For this time after a genuine request, a client is not turned away because of its refusals: several senders may
+/// share its address.
 const GENUINE_FOR: Duration = Duration::from_secs(60);
 
 /// A request that passed the checks of its head. Its body may be read.
@@ -78,8 +79,8 @@ impl Limits {
         }
     }
 
-    /// Counts a refused request; an error if there were too many. If the client is not known, the request counts only against
-    /// the source's limit, because many clients may share the address.
+    /// Counts a refused request; an error if there were too many. If the client is not known, the request counts only
+    /// against the source's limit, because many clients may share the address.
     pub(crate) fn note_refusal(&self, source: &Source, client: Option<IpAddr>) -> Result<(), Rejection> {
         if let Some(client) = client {
             self.refusals.note(client, &self.clock).map_err(Rejection::RateLimited)?;
@@ -101,7 +102,8 @@ impl Limits {
     }
 }
 
-/// Clients whose requests were refused. A client with too many refusals is turned away for a while, before its body is read.
+/// Clients whose requests were refused. A client with too many refusals is turned away for a while, before its body is
+/// read.
 struct Refusals {
     limiter: DefaultKeyedRateLimiter<IpAddr>,
     clients: Mutex<HashMap<IpAddr, Refused>>,

@@ -1,6 +1,7 @@
 //! The last step: [`Recorded::answer`] gives the answer that the provider expects.
 //!
-//! Before it, `record` has made the events durable. After it, `http` writes the answer, and `observe` notes what happened.
+//! Before it, `record` has made the events durable. After it, `http` writes the answer, and `observe` notes what
+//! happened.
 
 use hookfast_store::Recorded as Outcome;
 use hookfast_webhook::Answer;

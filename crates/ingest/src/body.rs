@@ -1,7 +1,7 @@
 //! The second step: [`Admitted::read_body`] reads a body, whole or not at all.
 //!
-//! Before it, `admit` has checked the head. After it, `verify` looks at the content. A body is limited in size by its source, in
-//! time, and by the `memory` that all bodies share.
+//! Before it, `admit` has checked the head. After it, `verify` looks at the content. A body is limited in size by its
+//! source, in time, and by the `memory` that all bodies share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::rejection::Rejection;
 use crate::stages::Visit;
 use crate::{Config, address};
 
-/// A body in more chunks than this must have `LEAST_MEAN_BYTES` in each on average. Every chunk costs about as much work as
-/// a kilobyte.
+/// A body in more chunks than this must have `LEAST_MEAN_BYTES` in each on average. Every chunk costs about as much
+/// work as a kilobyte.
 const MANY_CHUNKS: usize = 10_000;
 const LEAST_MEAN_BYTES: usize = 64;
 
@@ -149,8 +149,8 @@ impl Collected {
         }
     }
 
-    /// The memory needed to hold `more` bytes. The buffer at least doubles each time, but never exceeds the largest size
-    /// that the body can have.
+    /// The memory needed to hold `more` bytes. The buffer at least doubles each time, but never exceeds the largest
+    /// size that the body can have.
     fn capacity_for(&self, more: usize, largest: usize) -> usize {
         let needed = self.len() + more;
         match self {

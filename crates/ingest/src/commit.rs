@@ -3,11 +3,11 @@
 //! A commit costs an fsync, so one commit for each request would be slow. There is no artificial delay: an idle gateway
 //! commits at once, and a busy gateway commits larger batches.
 //!
-//! A request that is larger than a batch takes long to write. It goes into a second queue, so that smaller requests need not
-//! wait for it.
+//! A request that is larger than a batch takes long to write. It goes into a second queue, so that smaller requests
+//! need not wait for it.
 //!
-//! A request puts its events into a queue and waits. From then on the commit does not depend on the request: a caller who
-//! hangs up, or a deadline that passes, does not stop the commit.
+//! A request puts its events into a queue and waits. From then on the commit does not depend on the request: a caller
+//! who hangs up, or a deadline that passes, does not stop the commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -89,8 +89,8 @@ struct Submission {
 struct NotRecorded;
 
 impl Recorder {
-    /// Starts as many committers as the store can use, and one for large requests on another runtime. They end when the last
-    /// `Recorder` is dropped and the queues are empty.
+    /// Starts as many committers as the store can use, and one for large requests on another runtime. They end when the
+    /// last `Recorder` is dropped and the queues are empty.
     pub(crate) fn start(
         committing: &Committing<'_>,
         queue_requests: usize,
@@ -168,8 +168,8 @@ impl Line {
 #[derive(Debug, Default)]
 struct UnderWay {
     count: AtomicUsize,
-    /// Notified when a commit has ended, or when enough requests wait for another. Only the committer that gathers the next
-    /// batch waits for it, and is not woken for each request.
+    /// Notified when a commit has ended, or when enough requests wait for another. Only the committer that gathers the
+    /// next batch waits for it, and is not woken for each request.
     news: Notify,
 }
 
@@ -236,8 +236,9 @@ impl Committer {
 
     /// Takes everything that waits, up to the limits. The last request may exceed them.
     ///
-    /// While a commit is under way, a second one starts only if enough events wait or the first one takes long. Otherwise a
-    /// few early requests would use up a commit, and the many requests right behind them would wait for the next.
+    /// While a commit is under way, a second one starts only if enough events wait or the first one takes long.
+    /// Otherwise a few early requests would use up a commit, and the many requests right behind them would wait for the
+    /// next.
     async fn next_batch(&self) -> Option<Vec<Submission>> {
         let mut waiting = self.waiting.lock().await;
         let mut batch = Batch::new(waiting.recv().await?);
@@ -261,7 +262,8 @@ impl Committer {
     }
 
     async fn commit(&self, mut batch: Vec<Submission>) {
-        // The senders of late requests were told to try again. Under overload, recording these would make others late, too.
+        // The senders of late requests were told to try again. Under overload, recording these would make others late,
+        // too.
         let now = Instant::now();
         batch.retain(|submission| submission.deadline > now);
         let first_deadline = batch.iter().map(|submission| submission.deadline).min().unwrap_or(now);

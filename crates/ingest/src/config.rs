@@ -15,7 +15,8 @@ use crate::AddressRange;
 pub struct Config {
     /// The address on which the gateway listens for webhooks.
     pub listen: SocketAddr,
-    /// Scheme and host under which providers reach the gateway. Some providers sign the URL, and they sign it with these.
+    /// Scheme and host under which providers reach the gateway. Some providers sign the URL, and they sign it with
+    /// these.
     pub public_url: Option<String>,
     /// Whether scheme and host are taken from the headers that trusted proxies add.
     pub forwarded_url: bool,
@@ -33,7 +34,8 @@ pub struct Config {
     pub connections: usize,
     /// The most open connections from one address. Trusted proxies are exempt.
     pub connections_per_address: usize,
-    /// The longest time from the first byte of a request's head to its last, and from accepting a connection to its first byte.
+    /// The longest time from the first byte of a request's head to its last, and from accepting a connection to its
+    /// first byte.
     pub header_timeout: Duration,
     /// The longest time for a whole body.
     pub body_timeout: Duration,

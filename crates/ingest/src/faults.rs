@@ -1,5 +1,5 @@
-//! Protections that fault tests can turn off, to prove that they are needed. In release builds, and in builds without the
-//! feature `faults`, none can be turned off.
+//! Protections that fault tests can turn off, to prove that they are needed. In release builds, and in builds without
+//! the feature `faults`, none can be turned off.
 
 /// A step of the code that a promise of the gateway depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

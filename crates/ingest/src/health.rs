@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::spool::Spooling;
 
-/// Shortest time between two checks of the store. `/readyz` needs no authentication, so its callers must not load the store.
+/// Shortest time between two checks of the store. `/readyz` needs no authentication, so its callers must not load the
+/// store.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shortest time between two collections of the details, which cost more.

@@ -1,7 +1,7 @@
 //! The receiving half: a webhook comes in over HTTP, is made durable, and only then answered.
 //!
-//! `stages` is the path of a webhook. Each step has a file: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`. The
-//! steps use:
+//! `stages` is the path of a webhook. Each step has a file: `admit`, `body`, `verify`, `read`, `route`, `record`,
+//! `answer`. The steps use:
 //!
 //! - `memory` limits the memory that all bodies use together, and `weight` computes how much is kept for a request;
 //! - `commit` lets many requests share one commit;
@@ -9,8 +9,8 @@
 //! - `dispatch` tells the workers about new jobs;
 //! - `observe` writes metrics and log lines.
 //!
-//! `http` has the accept loop with its deadlines and connection caps, and turns answers into HTTP responses. `running` starts
-//! and stops all of it.
+//! `http` has the accept loop with its deadlines and connection caps, and turns answers into HTTP responses. `running`
+//! starts and stops all of it.
 
 mod address;
 mod admit;

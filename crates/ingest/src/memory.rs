@@ -1,7 +1,7 @@
 //! The memory that all bodies share, from their first byte to their commit.
 //!
-//! A body takes memory before it is known to be genuine, so one sender must not be able to use up all of it. Each client has
-//! a limited share, and large bodies leave a part to small ones.
+//! A body takes memory before it is known to be genuine, so one sender must not be able to use up all of it. Each
+//! client has a limited share, and large bodies leave a part to small ones.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,8 +19,8 @@ const SMALL_PIECES: usize = 64;
 /// Large bodies leave the memory divided by this (a quarter) to small ones.
 const RESERVE: usize = 4;
 
-/// The memory divided by this (a sixteenth) is one client's share for bodies that are not yet known to be genuine. Ten clients
-/// that use their whole share leave enough for others.
+/// The memory divided by this (a sixteenth) is one client's share for bodies that are not yet known to be genuine. Ten
+/// clients that use their whole share leave enough for others.
 const SHARE: usize = 16;
 
 /// Besides one body of the largest size, a client can always have the memory divided by this for other bodies.
@@ -49,7 +49,8 @@ struct Used {
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     pool: Arc<Pool>,
-    /// The client whose share this counts against. `None` if the request is genuine, or if a trusted proxy names no client.
+    /// The client whose share this counts against. `None` if the request is genuine, or if a trusted proxy names no
+    /// client.
     network: Option<IpAddr>,
     /// The largest size of the body.
     limit_pieces: usize,
@@ -98,9 +99,9 @@ impl MemoryShare {
         self.held > SMALL_PIECES
     }
 
-    /// Makes the share large enough for everything that is kept for a genuine request, which can be more than its body. From
-    /// then on it does not count against the client's share: it ends with the commit, so the client cannot hold it. A request
-    /// that needs more than the whole memory is refused for good.
+    /// Makes the share large enough for everything that is kept for a genuine request, which can be more than its body.
+    /// From then on it does not count against the client's share: it ends with the commit, so the client cannot hold
+    /// it. A request that needs more than the whole memory is refused for good.
     pub(crate) fn grow_for_genuine(&mut self, bytes: u64) -> Result<(), Rejection> {
         let bytes = usize::try_from(bytes).map_err(|_| Rejection::TooManyEvents)?;
         if bytes.div_ceil(PIECE_BYTES) > self.pool.pieces {

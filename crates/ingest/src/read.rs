@@ -1,7 +1,7 @@
 //! The fourth step: [`GenuineRequest::read`] finds the events in a request.
 //!
-//! Before it, `verify` has proved the request. After it, `route` adds the handlers that want each event. A request that the
-//! provider cannot read becomes one event of type `unreadable`, with its whole body.
+//! Before it, `verify` has proved the request. After it, `route` adds the handlers that want each event. A request that
+//! the provider cannot read becomes one event of type `unreadable`, with its whole body.
 
 use std::sync::Arc;
 

@@ -80,7 +80,8 @@ impl Rejection {
     ];
 }
 
-/// A request that is not genuine. It keeps its bytes and their memory share, because the log explains the refusal from them.
+/// A request that is not genuine. It keeps its bytes and their memory share, because the log explains the refusal from
+/// them.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) refusal: Refusal,

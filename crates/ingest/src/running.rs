@@ -42,8 +42,8 @@ pub struct Recording<'a> {
     pub queue: Option<Arc<dyn Queue>>,
     /// What `/readyz?verbose` says about the rest of the process.
     pub details: Option<Arc<dyn Details>>,
-    /// The runtime of the commits. On the runtime of the requests, each step of a commit would wait behind the very requests
-    /// that wait for the commit.
+    /// The runtime of the commits. On the runtime of the requests, each step of a commit would wait behind the very
+    /// requests that wait for the commit.
     pub commits: &'a Handle,
 }
 
@@ -164,8 +164,8 @@ impl Running {
         self.listener.service.ingest.replace_table(table);
     }
 
-    /// Stops accepting, then finishes and commits what was accepted. Connections that take longer than the time-out are closed.
-    /// Events that they had already submitted are committed all the same.
+    /// Stops accepting, then finishes and commits what was accepted. Connections that take longer than the time-out are
+    /// closed. Events that they had already submitted are committed all the same.
     pub async fn shut_down(self) {
         let Self { listener, shutdown, connections, tasks, .. } = self;
         let end = Instant::now() + listener.service.ingest.config.shutdown_timeout;
@@ -181,8 +181,8 @@ impl Running {
 }
 
 impl Tasks {
-    /// Waits for the commits, then for the dispatcher and the drainer. The wait has a limit, because a connection that was
-    /// closed can keep the committers alive until its runtime ends.
+    /// Waits for the commits, then for the dispatcher and the drainer. The wait has a limit, because a connection that
+    /// was closed can keep the committers alive until its runtime ends.
     async fn end(self, end: Instant) {
         let end = end.max(Instant::now() + COMMIT_WITHIN);
         let _ = timeout_at(end, async { tokio::join!(self.committers.ended(), self.large_committers.ended()) }).await;

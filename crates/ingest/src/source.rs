@@ -16,8 +16,8 @@ use crate::SourceLimits;
 use crate::log_limit::LogLimit;
 use crate::metrics::SourceMetrics;
 
-/// Refusals per second that a source answers with their own status; more are answered 429. By default, one address may cause
-/// a tenth of this.
+/// Refusals per second that a source answers with their own status; more are answered 429. By default, one address may
+/// cause a tenth of this.
 const REFUSALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000).expect("not 0");
 
 /// One configured endpoint: a provider, its secrets, its limits.
@@ -50,8 +50,8 @@ impl Source {
         Endpoint { source: self.name.as_str(), provider: self.provider.as_ref(), secrets: &self.secrets }
     }
 
-    /// The source that stands in for unknown ones when `conceal_sources` is set. It refuses a request at the same step as a
-    /// wrong signature would.
+    /// The source that stands in for unknown ones when `conceal_sources` is set. It refuses a request at the same step
+    /// as a wrong signature would.
     pub(crate) fn decoy() -> Self {
         let name = SourceName::new("unknown").expect("`unknown` is a name");
         let secrets = Secrets::new(vec![Secret::new("decoy").expect("not blank")]);

@@ -1,8 +1,8 @@
 //! Recording into the spool while the store cannot take events.
 //!
-//! There are two ways: direct and spool. If the store does not take a batch in time, the batch goes into the spool. From then
-//! on every later batch goes there too, without asking the store, so that the order of arrival is kept. Only the drainer
-//! switches back to the direct way, once the spool is empty.
+//! There are two ways: direct and spool. If the store does not take a batch in time, the batch goes into the spool.
+//! From then on every later batch goes there too, without asking the store, so that the order of arrival is kept. Only
+//! the drainer switches back to the direct way, once the spool is empty.
 
 pub(crate) mod drain;
 
@@ -102,8 +102,8 @@ impl Spooling {
         }
     }
 
-    /// While the drainer makes progress, each new batch waits until one batch has been drained. The drainer's batches are
-    /// larger, so the spool becomes empty however many requests come in.
+    /// While the drainer makes progress, each new batch waits until one batch has been drained. The drainer's batches
+    /// are larger, so the spool becomes empty however many requests come in.
     async fn wait_for_drainer(&self) {
         let progressed = self.progressed.notified();
         if self.is_progressing.load(Relaxed) && self.is_spooling().await {
@@ -120,7 +120,8 @@ impl Spooling {
     async fn record_directly(&self, events: &[Routed], patience: Duration) -> Result<Vec<Recorded>, StoreError> {
         match timeout(patience, self.store.record(events)).await {
             Ok(recorded) => recorded,
-            // The store may still commit the batch. Its events have the same ids in the spool, so draining finds them recorded.
+            // The store may still commit the batch. Its events have the same ids in the spool, so draining finds them
+            // recorded.
             Err(_) => Err(StoreError::Unavailable(format!("no answer within {patience:?}"))),
         }
     }
@@ -152,7 +153,8 @@ impl Spooling {
         }
     }
 
-    /// Blocks all recording until the guard is dropped. Also returns how long that may take at most, because senders wait.
+    /// Blocks all recording until the guard is dropped. Also returns how long that may take at most, because senders
+    /// wait.
     pub(crate) async fn pause(&self) -> (Pause<'_>, Duration) {
         (Pause { way: self.way.write().await, is_spooling: &self.is_spooling }, self.after)
     }

@@ -1,7 +1,7 @@
 //! The path of a webhook: [`Visit::receive`] names its steps in their order.
 //!
-//! Before it, `http` reads the head of a request and finds its source. After it, `http` writes the answer. Each step turns the
-//! type of the step before into its own. Only verified data can become the type that `record` takes.
+//! Before it, `http` reads the head of a request and finds its source. After it, `http` writes the answer. Each step
+//! turns the type of the step before into its own. Only verified data can become the type that `record` takes.
 //!
 //! ```text
 //! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ GenuineRequest ──read──▶ Events
@@ -10,7 +10,8 @@
 //! Events ──route──▶ Routed ──record──▶ Recorded ──answer──▶ Answered
 //! ```
 //!
-//! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`.
+//! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`,
+//! `answer`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -129,8 +130,8 @@ impl<'a> Visit<'a> {
         recorded.answer()
     }
 
-    /// The client's address, if per-client limits apply to it. `None` for a trusted proxy that names no client: many clients
-    /// share its address.
+    /// The client's address, if per-client limits apply to it. `None` for a trusted proxy that names no client: many
+    /// clients share its address.
     pub(crate) fn known_client(self) -> Option<IpAddr> {
         let (address, trusted) = (self.caller.address, &self.ingest.config.trusted_proxies);
         let is_proxy = trusted.iter().any(|range| range.contains(address));
@@ -138,8 +139,8 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// Runs a provider's code on a body of `body_bytes`. A panic in it becomes a rejection, so that it ends no other request of
-/// the connection and never leads to a 2xx.
+/// Runs a provider's code on a body of `body_bytes`. A panic in it becomes a rejection, so that it ends no other
+/// request of the connection and never leads to a 2xx.
 pub(crate) fn guarded<T>(body_bytes: usize, work: impl FnOnce() -> T) -> Result<T, Rejection> {
     let work = || catch_unwind(AssertUnwindSafe(work));
     let done = if body_bytes > LARGE_BODY_BYTES { tokio::task::block_in_place(work) } else { work() };

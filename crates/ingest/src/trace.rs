@@ -1,5 +1,5 @@
-//! The sender's trace id. Log lines show it, so that they can be matched with the sender's own log. Nothing else depends on it,
-//! because the sender can write anything there.
+//! The sender's trace id. Log lines show it, so that they can be matched with the sender's own log. Nothing else
+//! depends on it, because the sender can write anything there.
 
 use http::HeaderMap;
 

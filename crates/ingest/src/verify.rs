@@ -1,7 +1,7 @@
 //! The third step: [`Received::verify`] has the provider prove that a request is genuine.
 //!
-//! Before it, `body` has read the whole request. After it, `read` finds the events. A handshake is answered at once. A request
-//! that is not genuine becomes a [`Refused`], which keeps its bytes for the log.
+//! Before it, `body` has read the whole request. After it, `read` finds the events. A handshake is answered at once. A
+//! request that is not genuine becomes a [`Refused`], which keeps its bytes for the log.
 
 use std::sync::Arc;
 

@@ -15,8 +15,9 @@ const TIMES_THE_REQUEST: u64 = 10;
 /// Every request may weigh this much, however small it is.
 const ALWAYS_TAKEN_BYTES: u64 = 1024 * 1024;
 
-/// The weight of the events of one request. It is an error if the weight is out of proportion to the request's size. For that
-/// comparison each event counts with one job, because the number of handlers is the operator's choice and not the sender's.
+/// The weight of the events of one request. It is an error if the weight is out of proportion to the request's size.
+/// For that comparison each event counts with one job, because the number of handlers is the operator's choice and not
+/// the sender's.
 pub(crate) fn weigh(events: &[Routed]) -> Result<u64, Rejection> {
     let Some(first) = events.first() else { return Ok(0) };
     let request = &first.event.delivery().request;

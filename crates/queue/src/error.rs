@@ -17,7 +17,8 @@ pub enum QueueError {
         /// The error of the server or of the network.
         problem: String,
     },
-    /// A stream of the expected name exists, and the server refuses to change its settings to those that Hookfast needs.
+    /// A stream of the expected name exists, and the server refuses to change its settings to those that Hookfast
+    /// needs.
     #[error(
         "the stream {stream} exists, but not with the settings that Hookfast needs: {problem}. Remove that stream (the jobs are \
          safe in the store), or choose another prefix for the queue"

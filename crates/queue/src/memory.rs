@@ -1,4 +1,5 @@
-//! The queue of a gateway that is one process. Its hints are lost when the process ends, and the sweeper finds their jobs again.
+//! The queue of a gateway that is one process. Its hints are lost when the process ends, and the sweeper finds their
+//! jobs again.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -18,8 +19,8 @@ pub struct MemoryQueue {
 }
 
 impl MemoryQueue {
-    /// An empty queue for at most `capacity` hints of each handler, including those that are being handled. It serves all
-    /// handlers until [`Queue::serve`] is called.
+    /// An empty queue for at most `capacity` hints of each handler, including those that are being handled. It serves
+    /// all handlers until [`Queue::serve`] is called.
     pub fn new(capacity: usize) -> Self {
         Self { shared: Arc::new(Shared { capacity, hints: Mutex::default() }) }
     }

@@ -20,10 +20,11 @@ pub struct Config {
     pub url: QueueUrl,
     /// The most hints of one handler that the queue holds. Jobs without a hint wait in the store.
     pub capacity: usize,
-    /// JetStream: the beginning of the names of all streams and subjects. Gateways with the same prefix share their jobs.
+    /// JetStream: the beginning of the names of all streams and subjects. Gateways with the same prefix share their
+    /// jobs.
     pub prefix: String,
-    /// JetStream: the time after which a hint that was not acknowledged goes to another worker. Must not be shorter than a
-    /// lease.
+    /// JetStream: the time after which a hint that was not acknowledged goes to another worker. Must not be shorter
+    /// than a lease.
     pub ack_wait: Duration,
     /// JetStream: the most unacknowledged hints of one handler and priority, over all workers.
     pub max_ack_pending: u32,
@@ -141,8 +142,8 @@ fn login(address: &ServerAddr) -> Result<Option<Login>, ()> {
     })
 }
 
-/// Opens the queue and serves these handlers. It is no error if the servers cannot be reached: hints get through as soon as they
-/// are back.
+/// Opens the queue and serves these handlers. It is no error if the servers cannot be reached: hints get through as
+/// soon as they are back.
 pub async fn open(config: &Config, handlers: Vec<HandlerName>) -> Result<Arc<dyn Queue>, QueueError> {
     Ok(match &config.url {
         QueueUrl::Memory => {

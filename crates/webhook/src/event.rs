@@ -213,7 +213,8 @@ impl Label {
     }
 }
 
-/// The unchanged text, or its hash if it is longer than `max_bytes` or not printable. An index of the store takes neither.
+/// The unchanged text, or its hash if it is longer than `max_bytes` or not printable. An index of the store takes
+/// neither.
 pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
     if text.len() <= max_bytes && !text.chars().any(is_unprintable) {
         return text;
@@ -221,8 +222,9 @@ pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
     format!("sha256:{}", signature::sha256_hex(text.as_bytes()))
 }
 
-/// Control characters, line separators, and the characters that Unicode calls format or ignorable characters. They are invisible,
-/// and some change the direction of writing. All can make a log or a page show text that is not there, or hide text that is.
+/// Control characters, line separators, and the characters that Unicode calls format or ignorable characters. They are
+/// invisible, and some change the direction of writing. All can make a log or a page show text that is not there, or
+/// hide text that is.
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character,

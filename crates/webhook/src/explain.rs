@@ -1,5 +1,5 @@
-//! Finds the probable cause of a refusal, in words that lead to the fix. It undoes common mistakes one by one, until the request
-//! verifies.
+//! Finds the probable cause of a refusal, in words that lead to the fix. It undoes common mistakes one by one, until
+//! the request verifies.
 //!
 //! This costs time for a request that is not genuine, so the caller must limit how often it happens.
 
@@ -22,8 +22,8 @@ pub struct Endpoint<'a> {
     pub secrets: &'a Secrets,
 }
 
-/// The probable reason why `endpoint` refused a request with `refusal`, if one can be found. `others` are the other sources.
-/// `known` are the providers whose headers are recognised.
+/// The probable reason why `endpoint` refused a request with `refusal`, if one can be found. `others` are the other
+/// sources. `known` are the providers whose headers are recognised.
 pub fn explain(
     refusal: &Refusal,
     request: &Request,

@@ -27,11 +27,13 @@ pub enum FailureKind {
     Internal,
     /// The process died while the job was running, or lost its lease.
     Crash,
-    /// The gateway's own store failed during the run. That is not the handler's fault, so the run does not count as an attempt.
+    /// The gateway's own store failed during the run. That is not the handler's fault, so the run does not count as an
+    /// attempt.
     Pipeline,
     /// The process was shut down, or could not renew the lease. That is not the handler's fault either.
     Interrupted,
-    /// The handler postponed the job with [`Failure::snooze`]. This is no failure, and the run does not count as an attempt.
+    /// The handler postponed the job with [`Failure::snooze`]. This is no failure, and the run does not count as an
+    /// attempt.
     Snoozed,
 }
 
@@ -73,8 +75,8 @@ impl FailureKind {
 
 crate::enum_of_words!(FailureKind, "a kind of failure");
 
-/// Why a handler did not do its job. Every error becomes a `Failure` with `?`, and then the job is tried again later. A handler
-/// that wants to give up returns [`Failure::give_up`].
+/// Why a handler did not do its job. Every error becomes a `Failure` with `?`, and then the job is tried again later. A
+/// handler that wants to give up returns [`Failure::give_up`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The kind of the failure.
@@ -98,8 +100,8 @@ impl Failure {
         Self { retry_after: Some(wait), ..Self::retry(FailureKind::RateLimited, message) }
     }
 
-    /// Run the job again after `wait`. This is no failure, and the run does not count as an attempt. A job can be postponed
-    /// without limit; its history shows each time.
+    /// Run the job again after `wait`. This is no failure, and the run does not count as an attempt. A job can be
+    /// postponed without limit; its history shows each time.
     pub fn snooze(wait: Duration, message: impl fmt::Display) -> Self {
         Self { retry_after: Some(wait), ..Self::retry(FailureKind::Snoozed, message) }
     }

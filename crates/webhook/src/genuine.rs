@@ -58,7 +58,8 @@ pub fn verify(
 /// Replaces a secret in a stored request.
 const REDACTED: &str = "REDACTED";
 
-/// The request without the secret in its headers and URL. Otherwise everyone who can read stored requests could also send some.
+/// The request without the secret in its headers and URL. Otherwise everyone who can read stored requests could also
+/// send some.
 fn without_token(request: &Request, token: &Secret) -> Request {
     let token = token.expose().as_bytes();
     let mut headers = request.headers.clone();
@@ -118,8 +119,8 @@ fn refuse_repeated_headers(provider: &dyn Provider, request: &Request) -> Result
 }
 
 impl Genuine {
-    /// The events in the request. If the provider cannot read the request, the result is one event of type [`UNREADABLE`] with
-    /// the whole body, and the reason.
+    /// The events in the request. If the provider cannot read the request, the result is one event of type
+    /// [`UNREADABLE`] with the whole body, and the reason.
     pub fn read(self, provider: &dyn Provider, arrival: Arrival) -> (Vec<Event>, Option<Unreadable>) {
         let (readings, problem) = match self.readings(provider) {
             Ok(readings) => (readings, None),
@@ -155,8 +156,8 @@ impl Genuine {
 
     fn unreadable(&self) -> Reading {
         let Request { url, body, .. } = &*self.request;
-        // If the body is empty, the URL has the content. If not, the URL must not count: it may be unsigned, and then a resend
-        // could have any URL.
+        // If the body is empty, the URL has the content. If not, the URL must not count: it may be unsigned, and then a
+        // resend could have any URL.
         let hash = signature::sha256_hex(if body.is_empty() { url.as_bytes() } else { body });
         Reading::new(format!("{UNREADABLE}:{hash}"), UNREADABLE, body.clone())
     }

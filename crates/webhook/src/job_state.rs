@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The state of a job: `pending` → `processing` → `succeeded`. After a failed attempt it is `failed` until its retry is due. After
-/// the last attempt it is `dead_letter` until an operator replays or resolves it.
+/// The state of a job: `pending` → `processing` → `succeeded`. After a failed attempt it is `failed` until its retry is
+/// due. After the last attempt it is `dead_letter` until an operator replays or resolves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {

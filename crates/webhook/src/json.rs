@@ -1,5 +1,5 @@
-//! Finds a few members in JSON without parsing the rest. It makes one pass, does not recurse into other members, and returns
-//! every member with its original bytes.
+//! Finds a few members in JSON without parsing the rest. It makes one pass, does not recurse into other members, and
+//! returns every member with its original bytes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -159,8 +159,8 @@ fn begins_with(json: &[u8], mark: u8) -> bool {
     json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&mark)
 }
 
-/// Calls `visit` for each member in order, with its name and a way to read its value. Values that `visit` does not read are
-/// skipped.
+/// Calls `visit` for each member in order, with its name and a way to read its value. Values that `visit` does not read
+/// are skipped.
 pub fn for_each_member<'a>(
     object: &'a [u8],
     visit: impl FnMut(&str, &mut dyn FnMut() -> Result<&'a RawValue, String>) -> Result<(), String>,
@@ -269,7 +269,8 @@ pub fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 
-/// The text of a string or a number, because providers sometimes send one in place of the other. `None` for an empty string.
+/// The text of a string or a number, because providers sometimes send one in place of the other. `None` for an empty
+/// string.
 pub fn scalar(value: Option<&RawValue>) -> Option<String> {
     let raw = value?.get();
     match raw.as_bytes().first()? {

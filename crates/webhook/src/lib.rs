@@ -1,6 +1,7 @@
 //! The types that all crates share, and the rules that need no I/O.
 //!
-//! A webhook goes through these types. Each can be made only from the one before, so unverified data cannot be recorded:
+//! A webhook goes through these types. Each can be made only from the one before, so unverified data cannot be
+//! recorded:
 //!
 //! ```text
 //! Request ──verify──▶ Genuine ──read──▶ Event
@@ -8,7 +9,8 @@
 //!    └───────────────▶ Refusal
 //! ```
 //!
-//! Only the comparison in [`signature`] makes evidence. The [`Proof`] of a request without evidence says that it has none.
+//! Only the comparison in [`signature`] makes evidence. The [`Proof`] of a request without evidence says that it has
+//! none.
 
 mod clock;
 mod event;

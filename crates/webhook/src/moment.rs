@@ -44,7 +44,8 @@ pub fn from_local(text: &str, offset: UtcOffset) -> Option<OffsetDateTime> {
     Some(PrimitiveDateTime::parse(text, format).ok()?.assume_offset(offset))
 }
 
-/// A time such as `Thu Oct 09 2025 11:53:12 GMT+0300`, as JavaScript prints it. The name of the zone may follow in parentheses.
+/// A time such as `Thu Oct 09 2025 11:53:12 GMT+0300`, as JavaScript prints it. The name of the zone may follow in
+/// parentheses.
 pub fn from_javascript(text: &str) -> Option<OffsetDateTime> {
     let text = text.split(" (").next()?;
     let format = format_description!(

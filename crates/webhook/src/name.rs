@@ -1,4 +1,5 @@
-//! Names of sources and handlers. They appear in URLs, tables, metrics and queue subjects, so one narrow rule holds for all.
+//! Names of sources and handlers. They appear in URLs, tables, metrics and queue subjects, so one narrow rule holds for
+//! all.
 
 use std::borrow::Borrow;
 use std::fmt;

@@ -2,8 +2,8 @@
 
 use crate::{Pattern, Priority};
 
-/// Rules such as `order.*` = high. The most exact rule decides: a whole type before a pattern, and a longer pattern before a
-/// shorter one.
+/// Rules such as `order.*` = high. The most exact rule decides: a whole type before a pattern, and a longer pattern
+/// before a shorter one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PriorityRules(Vec<(Pattern, Priority)>);
 

@@ -24,8 +24,8 @@ pub trait Provider: Send + Sync {
     /// The headers that carry the proof. A request that repeats one is refused before [`Provider::prove`] sees it.
     fn proof_headers(&self) -> &[HeaderName];
 
-    /// Finds the proof that the request is genuine. Only [`crate::verify`] calls this; it also makes the checks that are the same
-    /// for all providers.
+    /// Finds the proof that the request is genuine. Only [`crate::verify`] calls this; it also makes the checks that
+    /// are the same for all providers.
     fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal>;
 
     /// Finds the events in a genuine request. There may be none.
@@ -41,7 +41,8 @@ pub trait Provider: Send + Sync {
         true
     }
 
-    /// Whether nothing in a request is checked with these settings and secrets. Then the sender's address must be checked.
+    /// Whether nothing in a request is checked with these settings and secrets. Then the sender's address must be
+    /// checked.
     fn trusts_addresses_only(&self, _secrets: &Secrets) -> bool {
         false
     }
@@ -86,21 +87,24 @@ impl From<Proof> for Proved {
 /// One event as its provider reads it. `body` has the bytes of this event, which for most providers is the whole body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The key by which a resend is recognised: the same for every resend of this event, and different for every other event of
-    /// the source. It is made from signed content, so that an attacker cannot make another event from a recorded request. If
-    /// events cannot be told apart, each gets a new key, because recording an event twice is better than losing it.
+    /// The key by which a resend is recognised: the same for every resend of this event, and different for every other
+    /// event of the source. It is made from signed content, so that an attacker cannot make another event from a
+    /// recorded request. If events cannot be told apart, each gets a new key, because recording an event twice is
+    /// better than losing it.
     pub dedupe_key: String,
     /// The provider's own id of the event, where it has one.
     pub event_id: Option<String>,
     /// The provider's own word for what happened.
     pub event_type: String,
-    /// Whether the type is made from signed content. If not, an attacker with a recorded request can choose another type.
+    /// Whether the type is made from signed content. If not, an attacker with a recorded request can choose another
+    /// type.
     pub type_is_signed: bool,
     /// The provider's account that the event belongs to, if the provider names one.
     pub account: Option<String>,
     /// When it happened, if the provider says so.
     pub occurred_at: Option<OffsetDateTime>,
-    /// The id of the object that the event is about, if the provider names one. Later events about it replace earlier ones.
+    /// The id of the object that the event is about, if the provider names one. Later events about it replace earlier
+    /// ones.
     pub object_id: Option<String>,
     /// The provider's id of this delivery, if it differs from the event's id.
     pub delivery_id: Option<String>,
@@ -110,8 +114,9 @@ pub struct Reading {
     pub priority: Priority,
     /// Words by which the event can be found.
     pub tags: Vec<String>,
-    /// How long a request with the same dedupe key counts as a resend. After this time it is a new event; with `None`, never.
-    /// For events that can really happen again with the same bytes, such as a user who disconnects a second time.
+    /// How long a request with the same dedupe key counts as a resend. After this time it is a new event; with `None`,
+    /// never. For events that can really happen again with the same bytes, such as a user who disconnects a second
+    /// time.
     pub key_window: Option<Duration>,
     /// The event's bytes.
     pub body: Bytes,

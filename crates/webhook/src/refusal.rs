@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use http::{HeaderName, StatusCode};
 use time::Duration;
 
-/// The reason of a refusal. Operators see it in the log and in `hookfast verify`. The sender learns only that the request was
-/// refused.
+/// The reason of a refusal. Operators see it in the log and in `hookfast verify`. The sender learns only that the
+/// request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A header that carries the proof is absent or empty.
@@ -52,7 +52,8 @@ pub enum Refusal {
          refuses such requests with `unsigned_type = \"refuse\"`"
     )]
     UnsignedType,
-    /// The signature is good, but its time differs too much from now. It may be a recorded request that an attacker sends again.
+    /// The signature is good, but its time differs too much from now. It may be a recorded request that an attacker
+    /// sends again.
     #[error("{}", stale(*age, *tolerance))]
     Stale {
         /// The age of the signature; negative if its time is in the future.

@@ -202,8 +202,8 @@ pub fn every_kind_of_sample_is_accepted(provider: &dyn Provider) {
     }
 }
 
-/// Makes a test of each check of the suite. `tolerance` is for providers that sign a time; `unprotected_body` is for providers
-/// whose proof does not cover the body.
+/// Makes a test of each check of the suite. `tolerance` is for providers that sign a time; `unprotected_body` is for
+/// providers whose proof does not cover the body.
 #[macro_export]
 macro_rules! refusal_suite {
     ($provider:expr, tolerance: $tolerance:expr) => {

@@ -10,8 +10,8 @@ use crate::Refusal;
 pub struct Request {
     /// The method.
     pub method: Method,
-    /// The public URL that the sender used. Path and query are the received bytes. Scheme and host come from the configuration,
-    /// because some providers sign the URL, and a header must not be able to change it.
+    /// The public URL that the sender used. Path and query are the received bytes. Scheme and host come from the
+    /// configuration, because some providers sign the URL, and a header must not be able to change it.
     pub url: String,
     /// The headers. Several values of one name keep their order.
     pub headers: HeaderMap,

@@ -10,8 +10,8 @@ use crate::{Failure, FailureKind};
 pub struct RetryPolicy {
     /// How long to wait after each attempt.
     pub delays: Delays,
-    /// The largest random change of a delay, as a part of it from 0 to 1. It keeps jobs that failed together from being tried
-    /// again together.
+    /// The largest random change of a delay, as a part of it from 0 to 1. It keeps jobs that failed together from being
+    /// tried again together.
     pub jitter: f64,
     /// The shortest delay after failures of some kinds, even if `delays` has a shorter one.
     pub least_wait: LeastWait,
@@ -19,7 +19,8 @@ pub struct RetryPolicy {
     pub max_attempts: u32,
 }
 
-/// The shortest delay after a failure, by its kind. It is no help to ask an overloaded or unreachable service again at once.
+/// The shortest delay after a failure, by its kind. It is no help to ask an overloaded or unreachable service again at
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeastWait(BTreeMap<FailureKind, Duration>);
 
@@ -114,7 +115,8 @@ impl RetryPolicy {
         failure.retry_after.unwrap_or_default().min(LONGEST_DELAY)
     }
 
-    /// What happens to a job after its attempt with this number (counted from 1) failed. `chance` is a random number from 0 to 1.
+    /// What happens to a job after its attempt with this number (counted from 1) failed. `chance` is a random number
+    /// from 0 to 1.
     pub fn after(&self, attempt: u32, failure: &Failure, chance: f64) -> Next {
         if failure.is_permanent || attempt >= self.max_attempts {
             return Next::GiveUp;

@@ -13,8 +13,8 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::{Proof, ProofKind, Refusal, Secret, Secrets};
 
-/// The most signatures of one request that are tried. A sender that rotates its secret sends two; more than this is an attempt
-/// to cost us time.
+/// The most signatures of one request that are tried. A sender that rotates its secret sends two; more than this is an
+/// attempt to cost us time.
 pub const SIGNATURE_CANDIDATES_MAX: usize = 16;
 
 /// How a signature is computed.
@@ -127,8 +127,8 @@ impl Scheme {
 
     /// Looks for a secret with which one of `candidates` is the signature of `parts`, joined in order.
     ///
-    /// Every secret is tried with every candidate, even after a match, so that the time taken reveals nothing. The caller limits
-    /// the number of candidates.
+    /// Every secret is tried with every candidate, even after a match, so that the time taken reveals nothing. The
+    /// caller limits the number of candidates.
     pub fn prove(&self, secrets: &Secrets, parts: &[&[u8]], candidates: &[Vec<u8>]) -> Result<Proof, Refusal> {
         first_match(secrets, ProofKind::Signature, Refusal::WrongSignature, |secret| {
             self.key.decode(secret).map_or(Choice::from(0), |key| self.matches(&key, parts, candidates))
@@ -215,8 +215,8 @@ impl Scheme {
     }
 }
 
-/// Looks for the secret that equals the token in a request. Compares hashes, so that the time taken does not even reveal the
-/// length.
+/// Looks for the secret that equals the token in a request. Compares hashes, so that the time taken does not even
+/// reveal the length.
 pub fn prove_token(secrets: &Secrets, presented: &[u8]) -> Result<Proof, Refusal> {
     let presented = sha256(&[presented]);
     first_match(secrets, ProofKind::Token, Refusal::WrongToken, |secret| {
@@ -260,7 +260,8 @@ fn ed25519_key(key: &[u8]) -> Option<ed25519_dalek::VerifyingKey> {
     ed25519_dalek::VerifyingKey::from_bytes(&key.try_into().ok()?).ok()
 }
 
-/// Verifies strictly: accepts only one form of a signature, and no weak key, with which one signature fits many messages.
+/// Verifies strictly: accepts only one form of a signature, and no weak key, with which one signature fits many
+/// messages.
 fn verify_ed25519(key: &[u8], message: &[u8], candidate: &[u8]) -> Option<()> {
     let signature = ed25519_dalek::Signature::from_slice(candidate).ok()?;
     ed25519_key(key)?.verify_strict(message, &signature).ok()

@@ -128,7 +128,8 @@ pub enum Ordering {
     Strict,
 }
 
-/// The facts from which an ordering key is made. An event has the same facts when it is recorded and when it is replayed.
+/// The facts from which an ordering key is made. An event has the same facts when it is recorded and when it is
+/// replayed.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyFacts<'a> {
     /// The source of the event.
@@ -162,9 +163,9 @@ impl Ordering {
 
     /// The ordering key of an event. Jobs with the same key run in order; a job without a key waits for no other.
     ///
-    /// The key contains the source, because accounts and types of two sources are not related. A key that is long or not
-    /// printable is replaced by its hash, because the store would refuse the event. If the handler's function panics, the event
-    /// gets the key [`Ordering::PANICKED`], because a genuine event must be recorded.
+    /// The key contains the source, because accounts and types of two sources are not related. A key that is long or
+    /// not printable is replaced by its hash, because the store would refuse the event. If the handler's function
+    /// panics, the event gets the key [`Ordering::PANICKED`], because a genuine event must be recorded.
     pub fn key(&self, facts: &KeyFacts<'_>) -> Option<String> {
         let in_source = |text: &str| format!("{}/{text}", facts.source);
         let key = match self {

@@ -1,4 +1,5 @@
-//! Runs files of test vectors: requests, each with the verdict of a correct receiver. `docs/vectors.md` describes the format.
+//! Runs files of test vectors: requests, each with the verdict of a correct receiver. `docs/vectors.md` describes the
+//! format.
 
 use std::sync::Arc;
 
@@ -222,7 +223,8 @@ fn field_difference(key: &str, expected: &Value, reading: &Reading) -> Option<St
     (!fits).then(|| format!("`{key}` should be {expected}, but the event is {reading:?}"))
 }
 
-/// Vectors have times in the forms that providers use. A time without a zone is compared in the zone of the event's time.
+/// Vectors have times in the forms that providers use. A time without a zone is compared in the zone of the event's
+/// time.
 fn moment_fits(expected: &Value, found: Option<OffsetDateTime>) -> bool {
     let text = match expected {
         Value::Number(number) => number.to_string(),

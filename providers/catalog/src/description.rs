@@ -422,7 +422,7 @@ impl SignatureRule {
         Scheme { algorithm: self.algorithm, key: KeyForm { prefix: prefix.into(), prefix_needed, encoding } }
     }
 
-    /// Whether this part of a template is signed. A query never counts as signed, because the signed URL may be the configured one.
+    /// Whether this part of a template is signed. A query never counts as signed: the signed URL may be the configured one.
     pub(crate) fn signs(&self, part: &Part) -> bool {
         let signed = &self.signed.parts;
         let signs_body = || signed.iter().any(|part| matches!(part, Part::Body | Part::Hash));

@@ -1,5 +1,5 @@
-//! Providers that need no code. Each is a TOML file that says where the signature is, what it signs, and where the events are.
-//! `docs/providers.md` explains how to write one.
+//! Providers that need no code. Each is a TOML file that says where the signature is, what it signs, and where the
+//! events are. `docs/providers.md` explains how to write one.
 
 mod check;
 mod contract;

@@ -155,8 +155,8 @@ impl CatalogProvider {
         Err(refusal.unwrap_or(Refusal::WrongSignature))
     }
 
-    /// Refuses a request that is too old. The time must always be a valid time, even if its age does not matter: otherwise an
-    /// attacker could move a part of the body into it, if the signed text has nothing between the two.
+    /// Refuses a request that is too old. The time must always be a valid time, even if its age does not matter:
+    /// otherwise an attacker could move a part of the body into it, if the signed text has nothing between the two.
     fn refuse_stale(&self, view: &View<'_>, now: OffsetDateTime) -> Result<(), Refusal> {
         let Some(Freshness { time, tolerance_seconds, both_ways }) = &self.description.freshness else {
             return Ok(());
@@ -189,8 +189,8 @@ impl CatalogProvider {
         let (index, event_type) = view.find_first(types).ok_or_else(|| unreadable("type"))?;
         let dedupe_key = view.fill_first(&rule.dedupe.0).ok_or_else(|| unreadable("id"))?;
         Ok(Reading {
-            // The templates before the one that is used must be signed, too. Otherwise an attacker could remove their values, so
-            // that a later template is used.
+            // The templates before the one that is used must be signed, too. Otherwise an attacker could remove their
+            // values, so that a later template is used.
             type_is_signed: types[..=index].iter().all(|template| self.description.signs(template)),
             event_id: view.fill_first(&rule.id.0),
             account: view.fill_first(&rule.account.0),
@@ -261,8 +261,9 @@ pub(crate) fn signed_parts<'v>(template: &'v Template, view: &'v View<'_>) -> Re
     Ok(filled)
 }
 
-/// Whether a value in the signed text could be longer or shorter while the signature still matches. For example `a.b` + `.` + `c`
-/// is the same text as `a` + `.` + `b.c`, and `17` + `6{}` the same as `176` + `{}`, but these are different requests.
+/// Whether a value in the signed text could be longer or shorter while the signature still matches. For example `a.b` +
+/// `.` + `c` is the same text as `a` + `.` + `b.c`, and `17` + `6{}` the same as `176` + `{}`, but these are different
+/// requests.
 fn is_ambiguous(parts: &[Part], filled: &[Cow<'_, [u8]>], index: usize) -> bool {
     let value = &filled[index][..];
     let is_number = value.iter().all(u8::is_ascii_digit);

@@ -1,5 +1,5 @@
-//! Templates: text with places in braces, such as `v0:{header:x-slack-request-timestamp}:{body}`. A place is replaced by the value
-//! that the request has there.
+//! Templates: text with places in braces, such as `v0:{header:x-slack-request-timestamp}:{body}`. A place is replaced
+//! by the value that the request has there.
 
 use std::fmt;
 

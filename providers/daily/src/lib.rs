@@ -28,8 +28,8 @@ const PROBE_MAX_BYTES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The greatest difference between the time of a signature and our clock, in seconds, in both directions. If it is not set, the
-    /// time is not checked.
+    /// The greatest difference between the time of a signature and our clock, in seconds, in both directions. If it is
+    /// not set, the time is not checked.
     pub tolerance_seconds: Option<u32>,
     /// Whether Daily has already returned its secret. Until then the source needs none, and only the probe is answered.
     pub hmac_known: bool,
@@ -156,8 +156,8 @@ fn is_probe(body: &[u8]) -> bool {
     read.is_ok() && members == 1 && is_test
 }
 
-/// Refuses a timestamp that is not a number. A full stop ends the timestamp in the signed text. If the timestamp could be any
-/// text, an attacker could move the beginning of a signed body into it, up to any full stop.
+/// Refuses a timestamp that is not a number. A full stop ends the timestamp in the signed text. If the timestamp could
+/// be any text, an attacker could move the beginning of a signed body into it, up to any full stop.
 fn refuse_unless_number(timestamp: &str) -> Result<(), Refusal> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = timestamp.split_once('.').unwrap_or((timestamp, "0"));

@@ -22,8 +22,8 @@ static CLIENT_ID: HeaderName = HeaderName::from_static("garmin-client-id");
 /// Types of records that have the same bytes each time they happen to the same user.
 const REPEATABLE: [&str; 2] = ["deregistrations", "userPermissionsChange"];
 
-/// For this time a record of such a type with the same bytes counts as a resend. It is longer than Garmin takes for its first
-/// tries, and shorter than a user takes to connect and disconnect again.
+/// For this time a record of such a type with the same bytes counts as a resend. It is longer than Garmin takes for its
+/// first tries, and shorter than a user takes to connect and disconnect again.
 const REPEATABLE_WINDOW: Duration = Duration::from_hours(1);
 
 /// The longest name of a summary type. It is copied to each of its records, so a long one could fill the memory.

@@ -1,7 +1,7 @@
 //! Reads the path `/webhooks/{source}[/{token}][/{event type}]` without decoding it.
 
-/// The types that Garmin documents. Where a segment could also be a path token, only these count as a type: an event must never
-/// get a secret as its type.
+/// The types that Garmin documents. Where a segment could also be a path token, only these count as a type: an event
+/// must never get a secret as its type.
 const KNOWN_TYPES: [&str; 20] = [
     "activities",
     "activityDetails",

@@ -1,5 +1,5 @@
-//! The settings of a source. The strategy must be set: Salla's own documents contradict each other about the default, and a wrong
-//! guess would accept every request as genuine.
+//! The settings of a source. The strategy must be set: Salla's own documents contradict each other about the default,
+//! and a wrong guess would accept every request as genuine.
 
 use serde::Deserialize;
 

@@ -27,8 +27,8 @@ static SIGNATURE: HeaderName = HeaderName::from_static("x-strava-signature");
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The token that you gave to Strava for the subscription, and that the handshake must contain. If it is not set, any of the
-    /// source's secrets is accepted.
+    /// The token that you gave to Strava for the subscription, and that the handshake must contain. If it is not set,
+    /// any of the source's secrets is accepted.
     pub verify_token: Option<String>,
     /// The only subscription whose events are accepted. `None` turns this check off.
     pub subscription_id: Option<u64>,
@@ -185,8 +185,8 @@ impl Strava {
         Ok(proof)
     }
 
-    /// Refuses only old timestamps. A time from the future can only be signed by the holder of the secret, whose clock may be
-    /// ahead.
+    /// Refuses only old timestamps. A time from the future can only be signed by the holder of the secret, whose clock
+    /// may be ahead.
     fn refuse_stale(&self, timestamp: i64, now: OffsetDateTime) -> Result<(), Refusal> {
         let age = Duration::seconds(now.unix_timestamp().saturating_sub(timestamp));
         if age > self.tolerance { Err(Refusal::Stale { age, tolerance: self.tolerance }) } else { Ok(()) }

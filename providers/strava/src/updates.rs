@@ -4,7 +4,8 @@ use hookfast_webhook::{Unreadable, json};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// The most updates in an event. Strava sends up to four. They are copied and sorted, perhaps before anything is proved.
+/// The most updates in an event. Strava sends up to four. They are copied and sorted, perhaps before anything is
+/// proved.
 const UPDATES_MAX: usize = 100;
 
 /// The members of `updates`, sorted; each value is written as JSON.
@@ -38,7 +39,8 @@ impl Updates {
     }
 }
 
-/// The canonical form of a value. Only text can be escaped in several ways; other values that Strava sends have one form.
+/// The canonical form of a value. Only text can be escaped in several ways; other values that Strava sends have one
+/// form.
 fn canonical(value: &RawValue) -> String {
     match json::text(Some(value)) {
         Some(text) => serde_json::Value::from(text).to_string(),

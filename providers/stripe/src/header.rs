@@ -1,4 +1,5 @@
-//! Reads `Stripe-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>…][,v0=<hex>]`, as literally as Stripe's own packages do.
+//! Reads `Stripe-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>…][,v0=<hex>]`, as literally as Stripe's own packages
+//! do.
 
 use hookfast_webhook::signature::Encoding;
 use hookfast_webhook::{Refusal, SIGNATURE_CANDIDATES_MAX};

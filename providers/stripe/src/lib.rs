@@ -127,8 +127,8 @@ fn sample_body(kind: &str, SampleOrder { now, serial, .. }: &SampleOrder<'_>) ->
 }
 
 impl Stripe {
-    /// Refuses only old timestamps. Like Stripe's own packages, we accept one from the future: only the holder of the secret can
-    /// sign it.
+    /// Refuses only old timestamps. Like Stripe's own packages, we accept one from the future: only the holder of the
+    /// secret can sign it.
     fn refuse_stale(&self, timestamp: i64, now: OffsetDateTime) -> Result<(), Refusal> {
         let age = Duration::seconds(now.unix_timestamp().saturating_sub(timestamp));
         if age > self.tolerance { Err(Refusal::Stale { age, tolerance: self.tolerance }) } else { Ok(()) }

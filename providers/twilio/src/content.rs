@@ -1,8 +1,8 @@
 //! Decides where the content of a request is, and so what the signature must cover.
 //!
-//! Method and content type are not signed: an attacker with one genuine request can change both. If they decided, the attacker
-//! could declare a body to be of a kind that the signature does not cover. So only URL and body decide, for proving and for
-//! reading, and in every case the body is covered:
+//! Method and content type are not signed: an attacker with one genuine request can change both. If they decided, the
+//! attacker could declare a body to be of a kind that the signature does not cover. So only URL and body decide, for
+//! proving and for reading, and in every case the body is covered:
 //!
 //! | the URL has `bodySHA256` | the body is | the signature covers | and |
 //! | --- | --- | --- | --- |

@@ -1,7 +1,7 @@
 //! The parameters of a form or query as Twilio signs them: decoded and sorted, each pair once.
 //!
-//! Reading uses the same list as proving. The signature still matches when pairs are reordered or repeated, so a request that was
-//! changed in this way must also be read the same.
+//! Reading uses the same list as proving. The signature still matches when pairs are reordered or repeated, so a
+//! request that was changed in this way must also be read the same.
 
 use hookfast_webhook::form;
 

@@ -64,8 +64,8 @@ fn refuse_another_body(request: &Request) -> Result<(), Refusal> {
     }
 }
 
-/// The URL without a port and with one. Twilio is not consistent about the port, so its own packages accept both. A fragment
-/// only gives options to Twilio and is not signed.
+/// The URL without a port and with one. Twilio is not consistent about the port, so its own packages accept both. A
+/// fragment only gives options to Twilio and is not signed.
 pub(crate) fn url_candidates(url: &str) -> [String; 2] {
     let url = url.split('#').next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -80,8 +80,8 @@ pub(crate) fn url_candidates(url: &str) -> [String; 2] {
     [format!("{scheme}://{host}{path_and_query}"), format!("{scheme}://{host}:{port}{path_and_query}")]
 }
 
-/// Refuses a request whose settings header differs from the configuration. The header is not signed, so it must never choose the
-/// key or the algorithm.
+/// Refuses a request whose settings header differs from the configuration. The header is not signed, so it must never
+/// choose the key or the algorithm.
 pub(crate) fn refuse_other_settings(request: &Request, config: &Config) -> Result<(), Refusal> {
     if request.headers.get(SETTINGS).is_none_or(|value| value.is_empty()) {
         return Ok(());

@@ -85,8 +85,8 @@ pub(crate) fn from_form(request: &Request, form: Bytes) -> Result<Reading, Unrea
     })
 }
 
-/// The hash of the signed text. It must not depend on single names and values, because the same signed text can be split into
-/// other names and values.
+/// The hash of the signed text. It must not depend on single names and values, because the same signed text can be
+/// split into other names and values.
 fn key(request: &Request, parameters: &Parameters) -> String {
     let [url, _] = url_candidates(&request.url);
     let parameters = if request.body.is_empty() { String::new() } else { parameters.signed_text() };

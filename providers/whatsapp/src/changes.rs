@@ -1,7 +1,7 @@
 //! Reads `entry[].changes[]`: an event for each message and each status, and for each change of another kind.
 //!
-//! An item without an id or of an unknown type is an event like the others. Only a body of another shape becomes one unreadable
-//! event.
+//! An item without an id or of an unknown type is an event like the others. Only a body of another shape becomes one
+//! unreadable event.
 
 use bytes::Bytes;
 use hookfast_webhook::{Reading, Unreadable, json, moment, signature};
@@ -90,8 +90,8 @@ impl Entry<'_> {
     }
 }
 
-/// A hash that identifies an entry. It includes the time: a phone number that is flagged, cleared and flagged again gives two
-/// changes that differ only in their time.
+/// A hash that identifies an entry. It includes the time: a phone number that is flagged, cleared and flagged again
+/// gives two changes that differ only in their time.
 fn hash(id: Option<&RawValue>, time: Option<&RawValue>) -> String {
     let [id, time] = [id, time].map(|value| value.map_or("", RawValue::get));
     signature::sha256_hex([id, "\n", time].concat().as_bytes())
@@ -102,8 +102,8 @@ fn phone_number_id(metadata: Option<&RawValue>) -> Option<String> {
     account_id(id)
 }
 
-/// The id of an entry, unless it is too long. It is copied into every event of the entry, so a long one would take more memory than
-/// the request.
+/// The id of an entry, unless it is too long. It is copied into every event of the entry, so a long one would take more
+/// memory than the request.
 fn account_id(id: Option<&RawValue>) -> Option<String> {
     json::scalar(id).filter(|id| id.len() <= ACCOUNT_ID_MAX_BYTES)
 }

@@ -25,8 +25,8 @@ const CHALLENGE_MAX_BYTES: usize = 1024;
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The token that Meta must send in the handshake. If it is not set, any secret of the source is accepted, which is convenient
-    /// for development but puts the app secret into a URL.
+    /// The token that Meta must send in the handshake. If it is not set, any secret of the source is accepted, which is
+    /// convenient for development but puts the app secret into a URL.
     pub verify_token: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Unfinished jobs of handlers that are no longer configured. Operators count them here, and move them to another handler or
-//! resolve them.
+//! Unfinished jobs of handlers that are no longer configured. Operators count them here, and move them to another
+//! handler or resolve them.
 
 use std::collections::BTreeMap;
 
@@ -87,8 +87,8 @@ impl Abandon {
     }
 }
 
-/// Moves or resolves the selected jobs, until all are done or `stop` is cancelled. Jobs that changed after the selection's moment,
-/// or after this call if it has none, are left alone.
+/// Moves or resolves the selected jobs, until all are done or `stop` is cancelled. Jobs that changed after the
+/// selection's moment, or after this call if it has none, are left alone.
 pub async fn abandon(
     store: &dyn Operate,
     order: &Abandon,

@@ -1,7 +1,8 @@
-//! What operators do to jobs: replay, resolve, move. Each is one function, for the command line now and an admin API later.
+//! What operators do to jobs: replay, resolve, move. Each is one function, for the command line now and an admin API
+//! later.
 //!
-//! An act writes its audit row before it begins, and then works in steps. Each step changes its jobs and its audit row in one
-//! transaction. So an act that was interrupted can continue after its last finished step.
+//! An act writes its audit row before it begins, and then works in steps. Each step changes its jobs and its audit row
+//! in one transaction. So an act that was interrupted can continue after its last finished step.
 
 mod jobs;
 mod pages;

@@ -5,7 +5,8 @@ use hookfast_webhook::EventId;
 
 use super::Selection;
 
-/// A query asks for this many more jobs than wanted, so that all jobs of an event come in one page. An event has few handlers.
+/// A query asks for this many more jobs than wanted, so that all jobs of an event come in one page. An event has few
+/// handlers.
 const ROOM: u32 = 32;
 
 /// Greater than every handler's name, as the databases compare them.

@@ -46,8 +46,8 @@ impl fmt::Display for Count {
     }
 }
 
-/// Counts the jobs of a selection. The caller has already asked for `asked` of them and found `found`. The number is only for
-/// information, so an error or a slow count never makes a command fail or wait long.
+/// Counts the jobs of a selection. The caller has already asked for `asked` of them and found `found`. The number is
+/// only for information, so an error or a slow count never makes a command fail or wait long.
 pub async fn how_many(
     store: &dyn Operate,
     which: Which,

@@ -43,8 +43,8 @@ struct Written {
 /// The action of the audit row.
 const ACTION: Action = Action::Replay;
 
-/// Replays the selected jobs, until all are done or `stop` is cancelled. Jobs that changed after the selection's moment, or after
-/// this call if it has none, are left alone. `progress` is called after every step.
+/// Replays the selected jobs, until all are done or `stop` is cancelled. Jobs that changed after the selection's
+/// moment, or after this call if it has none, are left alone. `progress` is called after every step.
 pub async fn replay(
     store: &dyn Operate,
     replay: &Replay,
@@ -190,8 +190,8 @@ fn step_size(batch: u32, rate: Option<f64>) -> u32 {
     batch.min(BATCH_MAX).min(half_a_second).max(1)
 }
 
-/// Delays the steps of a replay with a rate. The first step starts at once, each later one after the time that the jobs of the
-/// step before may take.
+/// Delays the steps of a replay with a rate. The first step starts at once, each later one after the time that the jobs
+/// of the step before may take.
 struct Pace {
     rate: Option<f64>,
     next_at: Instant,

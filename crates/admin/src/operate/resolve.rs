@@ -38,8 +38,8 @@ impl Resolve {
     }
 }
 
-/// Resolves the dead letters that were there at the filter's moment, or are there now if it has none. An interrupted call can
-/// simply be repeated, because resolved jobs are no longer dead letters.
+/// Resolves the dead letters that were there at the filter's moment, or are there now if it has none. An interrupted
+/// call can simply be repeated, because resolved jobs are no longer dead letters.
 pub async fn resolve(
     store: &dyn Operate,
     resolve: &Resolve,
@@ -76,8 +76,8 @@ impl Reopen {
     }
 }
 
-/// Makes resolved jobs dead letters again, which keep the reason and time of their death. An interrupted call can simply be
-/// repeated.
+/// Makes resolved jobs dead letters again, which keep the reason and time of their death. An interrupted call can
+/// simply be repeated.
 pub async fn reopen(
     store: &dyn Operate,
     reopen: &Reopen,

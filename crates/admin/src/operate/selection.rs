@@ -21,8 +21,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Fixes the selection to this moment, unless it has a moment already. An act changes only jobs that were there when the
-    /// operator looked, and none that came later.
+    /// Fixes the selection to this moment, unless it has a moment already. An act changes only jobs that were there
+    /// when the operator looked, and none that came later.
     pub async fn as_of_now(mut self, store: &dyn Operate) -> Result<Self, StoreError> {
         if self.filter.as_of.is_none() {
             self.filter.as_of = Some(store.moment().await?);

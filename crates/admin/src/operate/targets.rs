@@ -44,7 +44,8 @@ impl Targets {
         }
     }
 
-    /// Whether a found job can be replayed: `onto` subscribes to its event or, without `onto`, its own handler is configured.
+    /// Whether a found job can be replayed: `onto` subscribes to its event or, without `onto`, its own handler is
+    /// configured.
     pub fn want(&self, onto: Option<&HandlerName>, found: &Found) -> bool {
         match onto.filter(|onto| found.handler.as_ref() != Some(onto)) {
             None => found.handler.as_ref().is_some_and(|own| self.has(own)),

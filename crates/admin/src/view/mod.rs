@@ -1,5 +1,5 @@
-//! Read models: what operators see of the store. One function makes each, and each has one JSON form. The command line prints
-//! them with `--json`, and an API and pages can show the same later.
+//! Read models: what operators see of the store. One function makes each, and each has one JSON form. The command line
+//! prints them with `--json`, and an API and pages can show the same later.
 
 mod audit;
 mod event;

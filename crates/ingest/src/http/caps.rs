@@ -1,5 +1,5 @@
-//! Caps on open connections: a total, and one for each address, so that one client cannot take every place. When all places
-//! are taken, a silent connection is closed to make room for a new one.
+//! Caps on open connections: a total, and one for each address, so that one client cannot take every place. When all
+//! places are taken, a silent connection is closed to make room for a new one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

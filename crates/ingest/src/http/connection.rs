@@ -43,8 +43,8 @@ struct Flags {
 /// The moment from which times are counted.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The order in which silent connections are closed: first those without a genuine request, and among equals the one that has
-/// been silent longest.
+/// The order in which silent connections are closed: first those without a genuine request, and among equals the one
+/// that has been silent longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Worth {
     pub(crate) is_proven: bool,
@@ -169,8 +169,8 @@ impl AsyncRead for ImpatientStream {
                     let idle_due = Instant::now() + idle;
                     head_due.map_or(idle_due, |head_due| head_due.min(idle_due))
                 };
-                // hyper reads ahead before it calls the service, and polls again only when a byte comes or the timer ends.
-                // So the timer may have ended although the head is complete by now. Then a new wait begins here.
+                // hyper reads ahead before it calls the service, and polls again only when a byte comes or the timer
+                // ends. So the timer may have ended although the head is complete by now. Then a new wait begins here.
                 match this.read.poll(context, due) {
                     Poll::Ready(_) if busy => {
                         this.read.stop();

@@ -1,5 +1,5 @@
-//! The parts of HTTP that hyper does not do: connection caps, deadlines for silent clients, routing to endpoints, and the
-//! responses.
+//! The parts of HTTP that hyper does not do: connection caps, deadlines for silent clients, routing to endpoints, and
+//! the responses.
 
 pub(crate) mod caps;
 pub(crate) mod connection;

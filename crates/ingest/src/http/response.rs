@@ -1,4 +1,5 @@
-//! What an answer or a rejection looks like in HTTP. The sender learns what to do; the reason of a rejection goes to the log.
+//! What an answer or a rejection looks like in HTTP. The sender learns what to do; the reason of a rejection goes to
+//! the log.
 
 use std::borrow::Cow;
 
@@ -49,7 +50,8 @@ impl Rejection {
         }
     }
 
-    /// After these rejections the connection cannot carry another request: the rest of this one is unread, or its end is unknown.
+    /// After these rejections the connection cannot carry another request: the rest of this one is unread, or its end
+    /// is unknown.
     fn closes_connection(&self) -> bool {
         matches!(self, Self::BadRequest(_) | Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
     }

@@ -1,5 +1,5 @@
-//! Makes the streams and their consumers, at the start and whenever they are missing: a server may come back empty after a power
-//! cut, and an operator may remove a stream. Also removes the streams of handlers that are not served.
+//! Makes the streams and their consumers, at the start and whenever they are missing: a server may come back empty
+//! after a power cut, and an operator may remove a stream. Also removes the streams of handlers that are not served.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
@@ -45,7 +45,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Makes streams and consumers, if the server can be reached. If not, that is no error: [`Keeper::run`] tries again.
+    /// Makes streams and consumers, if the server can be reached. If not, that is no error: [`Keeper::run`] tries
+    /// again.
     pub(super) async fn begin(&mut self) -> Result<(), QueueError> {
         let kept = timeout(REQUEST_PATIENCE, self.keep()).await;
         match kept.unwrap_or_else(|_| Err(self.link.unreachable("it does not answer".into()))) {
@@ -103,8 +104,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removes the streams of handlers that are not served. Their jobs are in the store, and hints that no worker takes would
-    /// stay for ever. A process that serves such a handler makes its stream again.
+    /// Removes the streams of handlers that are not served. Their jobs are in the store, and hints that no worker takes
+    /// would stay for ever. A process that serves such a handler makes its stream again.
     async fn remove_others(&mut self, served: &BTreeSet<HandlerName>) -> Result<(), QueueError> {
         let mut names = self.context.stream_names();
         while let Some(name) = names.next().await {
@@ -120,8 +121,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether a stream belongs to this deployment and to no served handler. The subjects decide, because another deployment or
-    /// program may have a stream with such a name.
+    /// Whether a stream belongs to this deployment and to no served handler. The subjects decide, because another
+    /// deployment or program may have a stream with such a name.
     async fn is_left_over(&self, stream: &str, served: &BTreeSet<HandlerName>) -> bool {
         let ours = match stream.strip_prefix(&self.names.all_streams()) {
             Some(handler) if !served.contains(handler) => {

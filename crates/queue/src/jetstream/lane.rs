@@ -1,8 +1,8 @@
 //! The hints of one handler and one priority.
 //!
-//! A lane has one request to its consumer under way at a time. While it knows of no further message, it *waits* for one. Each
-//! message says how many more are on the server, and the lane *fetches* as many of these as its caller can use. So a process
-//! takes no more hints than it can handle, except for one hint in each lane.
+//! A lane has one request to its consumer under way at a time. While it knows of no further message, it *waits* for
+//! one. Each message says how many more are on the server, and the lane *fetches* as many of these as its caller can
+//! use. So a process takes no more hints than it can handle, except for one hint in each lane.
 //!
 //! Hints that arrive stay in the lane until a worker pulls them, so a dropped pull loses nothing.
 
@@ -40,8 +40,8 @@ pub(super) struct Lane {
     context: Context,
     /// The subject to which requests for messages are sent.
     next: String,
-    /// The prefix of the subjects to which the server replies. Each request has its own subject below it, so that the ends of
-    /// requests can be told apart.
+    /// The prefix of the subjects to which the server replies. Each request has its own subject below it, so that the
+    /// ends of requests can be told apart.
     inbox: String,
     arrivals: Subscriber,
     arrived: VecDeque<Arrived>,
@@ -136,8 +136,8 @@ impl Lane {
         self.more = 0;
     }
 
-    /// Fetches `share` of the messages on the server, or waits for one if none is known. Does nothing while a request is under
-    /// way.
+    /// Fetches `share` of the messages on the server, or waits for one if none is known. Does nothing while a request
+    /// is under way.
     pub(super) async fn ask(&mut self, share: usize) {
         if self.request.is_some() {
             return;
@@ -189,7 +189,8 @@ impl Lane {
 
     fn note(&mut self, message: Message) {
         match message.status {
-            // Any client can write a status into the headers of a message, but only messages of a stream have a reply subject.
+            // Any client can write a status into the headers of a message, but only messages of a stream have a reply
+            // subject.
             Some(status) if message.reply.is_none() => self.note_end(&message.subject, status),
             _ => self.note_arrival(message),
         }

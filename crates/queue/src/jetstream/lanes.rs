@@ -37,8 +37,8 @@ impl Lanes {
         Ok(Self { handler: handler.clone(), lanes, order: Shares::default(), link, state, repairs: 0 })
     }
 
-    /// Waits for at least one hint, and returns up to `max`. All hints stay in the lanes until the last step, which does not
-    /// wait, so this can be dropped at any time.
+    /// Waits for at least one hint, and returns up to `max`. All hints stay in the lanes until the last step, which
+    /// does not wait, so this can be dropped at any time.
     pub(super) async fn pull(&mut self, max: usize) -> Vec<Pulled> {
         loop {
             self.lanes.iter_mut().for_each(Lane::take_in);
@@ -52,7 +52,8 @@ impl Lanes {
             if !taken.is_empty() {
                 return taken;
             }
-            // Perhaps none of the fetched messages was a hint. Then that lane must ask again before anything can arrive.
+            // Perhaps none of the fetched messages was a hint. Then that lane must ask again before anything can
+            // arrive.
             let must_ask = is_up && !self.lanes.iter().all(Lane::is_asking);
             if self.len() == 0 && !must_ask {
                 self.hear().await;
@@ -74,8 +75,8 @@ impl Lanes {
         state.is_up()
     }
 
-    /// How many hints each lane contributes to the next `max`. Counts the hints that have arrived and, if `can_fetch`, those
-    /// that are known to be on the server.
+    /// How many hints each lane contributes to the next `max`. Counts the hints that have arrived and, if `can_fetch`,
+    /// those that are known to be on the server.
     fn shares(&mut self, max: usize, can_fetch: bool) -> [usize; LANES] {
         let known = self.lanes.each_ref().map(|lane| {
             let fetchable = if can_fetch { lane.fetchable() } else { 0 };

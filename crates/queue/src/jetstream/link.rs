@@ -1,4 +1,5 @@
-//! Whether hints can get through now. The keeper decides that. All other parts read it here, and ask here for another check.
+//! Whether hints can get through now. The keeper decides that. All other parts read it here, and ask here for another
+//! check.
 
 use tokio::sync::{Notify, watch};
 

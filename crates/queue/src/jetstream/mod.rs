@@ -1,5 +1,5 @@
-//! NATS JetStream: a work-queue stream for each handler. Every waiting job has a subject of its own, and each subject holds one
-//! message. So the server itself refuses to queue a job twice, and a backlog does not multiply.
+//! NATS JetStream: a work-queue stream for each handler. Every waiting job has a subject of its own, and each subject
+//! holds one message. So the server itself refuses to queue a job twice, and a backlog does not multiply.
 //!
 //! | part | what it does |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | [`publish`] | sends hints |
 //! | [`lanes`], [`lane`] | fetch hints, for one handler and for one priority of it |
 //!
-//! The store decides about retries. So these features of JetStream are not used: NAK, TERM, back-off, delivery limits and
-//! message ids.
+//! The store decides about retries. So these features of JetStream are not used: NAK, TERM, back-off, delivery limits
+//! and message ids.
 
 mod keeper;
 mod lane;
@@ -48,8 +48,8 @@ const ACKNOWLEDGE_PATIENCE: Duration = Duration::from_secs(1);
 /// A server that hangs is noticed after two or three of these. The client's default would take minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// More publications than can be under way at once. Our own batches are limited already, and a lower limit in the client
-/// would let one batch wait for the end of another.
+/// More publications than can be under way at once. Our own batches are limited already, and a lower limit in the
+/// client would let one batch wait for the end of another.
 const PUBLICATIONS_UNDER_WAY: usize = 1_000_000;
 
 pub(crate) struct JetStreamQueue {
@@ -233,7 +233,8 @@ fn heed(link: &Link, event: &Event) {
     }
 }
 
-/// At most half a second, so that hints get through soon after an outage, and random, so that gateways do not reconnect at once.
+/// At most half a second, so that hints get through soon after an outage, and random, so that gateways do not reconnect
+/// at once.
 fn reconnect_delay(attempt: usize) -> Duration {
     let most = 10 << attempt.min(6);
     Duration::from_millis(fastrand::u64(most / 2..=most))
@@ -259,8 +260,8 @@ impl Receipt {
         self.say("+WPI").await;
     }
 
-    /// Sends nothing while there is no connection: the client would store the message for the next connection, and later make
-    /// its caller wait.
+    /// Sends nothing while there is no connection: the client would store the message for the next connection, and
+    /// later make its caller wait.
     async fn say(&self, word: &'static str) {
         if is_connected(&self.client) {
             let _ = timeout(ACKNOWLEDGE_PATIENCE, self.client.publish(self.reply.clone(), word.into())).await;

@@ -3,7 +3,8 @@
 use hookfast_webhook::{EventId, HandlerName, Priority};
 use uuid::Uuid;
 
-/// The names with one prefix. Each handler has a stream of its own, so that the backlog of one handler takes no room from another.
+/// The names with one prefix. Each handler has a stream of its own, so that the backlog of one handler takes no room
+/// from another.
 pub(super) struct Names {
     prefix: String,
 }
@@ -64,8 +65,8 @@ impl Names {
     }
 }
 
-/// The event of the job with this subject. Other spellings of its id are not accepted, because a job could then have several
-/// hints.
+/// The event of the job with this subject. Other spellings of its id are not accepted, because a job could then have
+/// several hints.
 pub(super) fn event(subject: &str) -> Option<EventId> {
     let (_, id) = subject.rsplit_once('.')?;
     Uuid::try_parse(id).ok().map(EventId).filter(|event| event.to_string() == id)

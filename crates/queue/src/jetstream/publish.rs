@@ -73,8 +73,8 @@ impl Publisher {
         dispatched
     }
 
-    /// Sends the hints in parts. Sends no more to a stream that is full, and no further part after a refusal: the jobs of the
-    /// remaining hints wait in the store.
+    /// Sends the hints in parts. Sends no more to a stream that is full, and no further part after a refusal: the jobs
+    /// of the remaining hints wait in the store.
     async fn send_all(&self, hints: &[&Hint], dispatched: &mut Dispatched) {
         let mut full = HashSet::new();
         for part in hints.chunks(SENT_AT_ONCE) {
@@ -133,7 +133,8 @@ impl Publisher {
     fn untaken(&self, error: &PublishError) -> Untaken {
         let said = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
         if let Some(said) = said.filter(|said| said.error_code() == ErrorCode::STREAM_STORE_FAILED) {
-            // One error code has three meanings: the subject already has a message, the stream is full, or the disk is full.
+            // One error code has three meanings: the subject already has a message, the stream is full, or the disk is
+            // full.
             let text = said.to_string();
             return match text.as_str() {
                 text if text.contains("per subject") => Untaken::WaitingAlready,

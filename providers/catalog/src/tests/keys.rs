@@ -1,5 +1,5 @@
-//! Dedupe keys of providers that sign only the body: a replayed request stays one event, and two real events with the same
-//! bytes stay two.
+//! Dedupe keys of providers that sign only the body: a replayed request stays one event, and two real events with the
+//! same bytes stay two.
 
 use hookfast_webhook::{Provider, Request};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
