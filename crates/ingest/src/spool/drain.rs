@@ -224,8 +224,7 @@ impl Drainer {
         self.spooling.spool.oldest(limits.events, limits.bytes).await.map_err(Trouble::Spool)
     }
 
-    /// Drains the events that came meanwhile, and ends spooling. Recording is paused for this short time, because under steady
-    /// traffic the spool would otherwise never be empty.
+    /// Drains the events that came meanwhile, and ends spooling. Pauses recording, or the spool might never be empty.
     async fn end_spooling(&mut self) -> Result<(), Trouble> {
         let spooling = Arc::clone(&self.spooling);
         let (pause, at_most) = spooling.pause().await;
