@@ -63,7 +63,7 @@ struct Line {
     limits: BatchLimits,
 }
 
-/// What the committers need beside the queue.
+/// What the committers need besides the queue.
 pub(crate) struct Committing<'a> {
     pub(crate) store: &'a Arc<dyn Record>,
     /// Where batches go while the store cannot take them.

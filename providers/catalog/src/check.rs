@@ -73,7 +73,7 @@ fn check_signature(rule: &SignatureRule, key: &str) -> Result<(), Fault> {
         demand(differ, format!("{key}.list"), "`separator` and `assign` must be different characters")?;
     }
     let prefix_is_there = !secret.prefix_needed || !secret.prefix.is_empty();
-    demand(prefix_is_there, format!("{key}.key.prefix_needed"), "it needs a `prefix` beside it")
+    demand(prefix_is_there, format!("{key}.key.prefix_needed"), "it is set, but there is no `prefix`")
 }
 
 /// The time must be signed. Otherwise an attacker could change it, and it would not show the age of a request.

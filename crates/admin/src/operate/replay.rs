@@ -85,7 +85,7 @@ pub async fn unfinished(store: &dyn Operate, id: Uuid) -> Result<(Audit, Replay)
     let audit = store.audit(id).await?.ok_or(ActError::NoAct(id))?;
     let not_resumable = |why: String| Err(ActError::NotResumable(id, why));
     if audit.action != ACTION {
-        return not_resumable(format!("it is no replay but a {}", audit.action));
+        return not_resumable(format!("it is not a replay but a {}", audit.action));
     }
     if audit.is_done {
         return not_resumable("it is finished".into());
