@@ -44,8 +44,8 @@ fn known() -> Vec<Known> {
     code.into_iter().chain(described).collect()
 }
 
-/// What stays possible: the provider, its samples, the parts that make another event when they are changed, and the sentence
-/// of its contract that says so.
+/// What stays possible: the provider, its samples, the parts that make another event when they are changed, and the
+/// sentence of its contract that says so.
 type Exception = (&'static str, &'static [&'static str], &'static [&'static str], &'static str);
 
 const EXCEPTIONS: &[Exception] = &[
@@ -53,43 +53,43 @@ const EXCEPTIONS: &[Exception] = &[
         "dropbox",
         &["list_folder", "two_accounts"],
         &["x-request-id"],
-        "whoever recorded a request can make any number of events of it",
+        "an attacker with a recorded request can make any number of events from it",
     ),
     (
         "github",
         &["ping"],
         &["x-github-delivery"],
-        "whoever recorded such a request can repeat it under another delivery id",
+        "an attacker with such a recorded request can repeat it under another delivery id",
     ),
     (
         "gitlab",
         &["push", "merge_request", "pipeline"],
         &["idempotency-key"],
-        "whoever recorded a request has it and can write any event",
+        "an attacker with a recorded request has the token and can forge any event",
     ),
     (
         "sentry",
         &["issue.created"],
         &["request-id"],
-        "whoever recorded such a request can repeat it under another Request-ID",
+        "an attacker with such a recorded request can repeat it under another Request-ID",
     ),
     (
         "shopify",
         &["order"],
         &["x-shopify-topic"],
-        "whoever recorded such a request can make one event of it for each topic that they name",
+        "an attacker with such a recorded request can make one event from it for each topic that they name",
     ),
     (
         "shopify",
         &["uninstalled"],
         &["x-shopify-topic", "x-shopify-webhook-id"],
-        "whoever recorded such a request can repeat it under another webhook id",
+        "an attacker with such a recorded request can repeat it under another webhook id",
     ),
     (
         "shopify",
         &["event"],
         &["shopify-topic", "shopify-webhook-id", "headers of others"],
-        "whoever recorded such a request can repeat it under another webhook id",
+        "an attacker with such a recorded request can repeat it under another webhook id",
     ),
 ];
 

@@ -90,7 +90,7 @@ fn jobs_of_handlers_that_are_not_configured_are_shown(database: Database) {
     let gateway = gateway.restart();
     let line = "jobs of `gone`, which is not in the configuration: 1 pending\n";
     let answer = get(&gateway, "/readyz?verbose");
-    assert!(answer.status == 200 && answer.text().starts_with("ready\nstore: it can be used\n"), "{}", answer.text());
+    assert!(answer.status == 200 && answer.text().starts_with("ready\nstore: usable\n"), "{}", answer.text());
     assert!(answer.text().contains(line), "{}", answer.text());
     eventually("the log warns of them", || {
         let log = gateway.log();

@@ -207,7 +207,7 @@ fn a_broken_file_of_the_catalog_is_said_with_its_line() {
         ("name = \"acme\"", "name = \"acme\"\ncolour = 1", "unknown field `colour`"),
         ("name = \"acme\"", "name = \"stripe\"", "there is a provider `stripe` already"),
         ("algorithm = \"hmac-sha256\"", "algorithm = \"md5\"", "hmac-sha256"),
-        ("{body}", "{boddy}", "`boddy` is no place"),
+        ("{body}", "{boddy}", "`boddy` is not a place"),
     ] {
         assert!(ACME.contains(from), "{from}");
         let source = "[sources.acme]\nprovider = \"acme\"\nsecrets = [\"acme_YWNtZQ==\"]\n";

@@ -146,9 +146,9 @@ fn the_readme_of_the_library_lists_every_provider_by_how_it_was_tested() {
     let folders = fs::read_dir(root().join("providers")).unwrap().map(|folder| folder.unwrap().file_name());
     let crates = folders.map(|folder| folder.into_string().unwrap()).filter(|folder| folder != "catalog");
     for (before, expected) in [
-        ("where we had to choose:\n\n", crates.collect()),
-        ("compared with test vectors:\n\n", names(tested)),
-        ("documentation alone:\n\n", names(untested)),
+        ("where its documentation is unclear:\n\n", crates.collect()),
+        ("tested with test vectors:\n\n", names(tested)),
+        ("documentation, without test vectors:\n\n", names(untested)),
     ] {
         let (_, list) = readme.split_once(before).unwrap_or_else(|| panic!("{before}"));
         let listed = words(list.split("\n\n").next().unwrap()).into_iter().map(str::to_owned);

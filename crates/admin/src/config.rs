@@ -1,15 +1,16 @@
-//! What can be set, with its defaults. `deploy/hookfast.toml` documents every key; a test compares the two.
+//! The settings of the operators' listener, with their defaults. `deploy/hookfast.toml` documents every key; a test
+//! compares the two.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::HostName;
 
-/// The settings of the listener for operators.
+/// The settings of the operators' listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where operators look.
+    /// The address of the listener.
     pub listen: SocketAddr,
-    /// Names by which they reach it, beside those of this machine.
+    /// Further host names that requests may use, besides those of this machine.
     pub hosts: Vec<HostName>,
 }
 

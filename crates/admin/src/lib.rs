@@ -1,5 +1,6 @@
-//! What operators look at, on a listener of its own that the outside never reaches, for now the metrics; and what they do
-//! ([`operate`]), which is the same function whether it is asked for on the command line or, later, here.
+//! What operators see and do. The listener serves the metrics, on an address of its own that must not be reachable from
+//! outside. [`operate`] has the acts of operators: the command line calls them now, and an admin API can call them
+//! later. [`view`] has the read models that commands print.
 
 mod config;
 mod listener;

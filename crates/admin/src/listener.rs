@@ -1,4 +1,4 @@
-//! The listener: whom it answers, how many at a time, and for how long.
+//! The operators' listener. It limits the hosts that requests may name, the number of connections, and their duration.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,26 +22,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time. Others wait until one of them has ended.
+/// The most open connections. Others wait until one of them ends.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long a connection may last. It has one request.
+/// How long a connection may last. It serves one request.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait when no connection can be accepted, as when there are too many open files.
+/// Wait after a connection could not be accepted, for example because too many files are open.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// A listener at work.
+/// A running listener.
 pub struct Running {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     server: JoinHandle<()>,
 }
 
-/// Starts to answer on `listener`, to requests that name this machine or one of `hosts`.
+/// Starts to answer requests on `listener`, if they name this machine or one of `hosts`.
 pub fn start(listener: TcpListener, metrics: PrometheusHandle, hosts: &[HostName]) -> io::Result<Running> {
     let address = listener.local_addr()?;
     let hosts = Arc::new(Hosts { address: address.ip(), names: hosts.to_vec() });
@@ -51,7 +51,7 @@ pub fn start(listener: TcpListener, metrics: PrometheusHandle, hosts: &[HostName
 }
 
 impl Running {
-    /// Stops at once, whatever is open.
+    /// Stops at once, and closes open connections.
     pub fn shut_down(self) {
         self.server.abort();
     }
@@ -76,7 +76,7 @@ async fn serve(stream: TcpStream, router: Router) {
         .keep_alive(false)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // What goes wrong here is between the listener and its client.
+    // An error here concerns only this connection.
     let _ = connection.await;
 }
 
@@ -100,8 +100,9 @@ impl FromStr for HostName {
     }
 }
 
-/// The hosts that requests may name. A page of another site can have its name resolve to this machine, and the browser of
-/// an operator would let it read the answers; but the browser still names that site as the host.
+/// The hosts that requests may name. An attacker's web page can let its own name resolve to this machine, and an
+/// operator's browser would then let that page read the answers. But the browser names the attacker's host in its
+/// requests.
 struct Hosts {
     address: IpAddr,
     names: Vec<HostName>,
@@ -124,7 +125,7 @@ async fn check_host(State(hosts): State<Arc<Hosts>>, request: Request, next: Nex
     if hosts.allow(request.headers()) {
         return next.run(request).await;
     }
-    let problem = "This host is not known here. `hosts` in `[admin]` allows further names.\n";
+    let problem = "This host is not allowed here. `hosts` in `[admin]` allows further names.\n";
     (StatusCode::MISDIRECTED_REQUEST, problem).into_response()
 }
 

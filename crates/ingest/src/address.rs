@@ -1,4 +1,4 @@
-//! The address of a client: the peer's, or the one that a trusted proxy names.
+//! The address of a client: the peer's address, or the address that a trusted proxy names.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,12 +32,12 @@ impl FromStr for AddressRange {
     }
 }
 
-/// An IPv4-mapped IPv6 address counts as IPv4. Otherwise a rule for the one would not hold for the other.
+/// An IPv4-mapped IPv6 address counts as IPv4, so that a rule for an IPv4 address holds for both forms.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// What rate limits and caps count as one client. An IPv6 host can use every address of its /64.
+/// The address that rate limits and connection caps count by: an IPv6 host can use every address of its /64.
 pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -45,7 +45,8 @@ pub(crate) fn limited_as(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What shares of memory and the limit of refusals count as one client. An IPv6 network can use every address of its /48.
+/// The network that shares of memory and the limit of refusals count by: an IPv6 customer can use every address of a
+/// /48.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -53,9 +54,9 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The client's address. Each proxy adds an address to the right end of `X-Forwarded-For`, and the client can write anything
-/// to the left of those. So the header is read from the right, and the first address that is not a trusted proxy is the client.
-/// If that place cannot be read, the peer is the client.
+/// The client's address. Each proxy appends an address to the right end of `X-Forwarded-For`, and the client can write
+/// anything to the left of those. So the header is read from the right, and the first address that is not a trusted
+/// proxy is the client. If an entry on the way cannot be parsed, the peer is the client.
 pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|range| range.contains(address));
     let peer = canonical(peer);
@@ -75,8 +76,8 @@ pub(crate) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]
     client
 }
 
-/// Scheme and host that the sender used, as a trusted proxy says. Each header must come once. What stands before a comma was
-/// written before the request reached that proxy.
+/// Scheme and host that the sender used, according to a trusted proxy. Each header must come once. Only the last value
+/// of a list counts: the values before it were written before the request reached that proxy.
 pub(crate) fn forwarded_url(peer: IpAddr, headers: &HeaderMap, trusted: &[AddressRange]) -> Option<String> {
     if !trusted.iter().any(|range| range.contains(canonical(peer))) {
         return None;
@@ -93,7 +94,8 @@ pub(crate) fn forwarded_url(peer: IpAddr, headers: &HeaderMap, trusted: &[Addres
     is_host.then(|| format!("{scheme}://{host}"))
 }
 
-/// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711`. A zone (`%eth0`) means nothing here.
+/// Parses `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`. An address with a zone
+/// (`%eth0`) is not accepted, because a zone has a meaning only on the proxy's own machine.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(hop).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);

@@ -1,7 +1,8 @@
 //! The first step: [`Visit::admit`] decides by the head alone whether a request may send its body.
 //!
-//! Before it, `http` has found the source. After it, `body` reads. The limits of this file have two more questions, which later
-//! steps ask: what a source takes is counted when a request is known to be genuine, what it refuses when it is known not to be.
+//! Before it, `http` has found the source. After it, `body` reads the body. Two limits of this file apply in later
+//! steps: the source's rate once a request is known to be genuine, and the limit of refusals once it is known not to
+//! be.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,11 +20,11 @@ use crate::rejection::Rejection;
 use crate::stages::Visit;
 use crate::{Config, Source};
 
-/// A client with a genuine request within this time is not turned away for what it was refused: several senders may share
-/// its address.
+/// For this time after a genuine request, a client is not turned away because of its refusals: several senders may
+/// share its address.
 const GENUINE_FOR: Duration = Duration::from_secs(60);
 
-/// A request that its source takes from this client. Its body may be read.
+/// A request that passed the checks of its head. Its body may be read.
 pub(crate) struct Admitted<'a> {
     pub(crate) visit: Visit<'a>,
     pub(crate) head: Parts,
@@ -53,7 +54,7 @@ impl Limits {
         }
     }
 
-    /// Whether the source takes this request from this client.
+    /// Checks method, address and rates.
     pub(crate) fn admit(&self, head: &Parts, source: &Source, client: IpAddr) -> Result<(), Rejection> {
         if !source.provider.methods().contains(&head.method) {
             return Err(Rejection::MethodNotAllowed(source.provider.methods().to_vec()));
@@ -69,7 +70,7 @@ impl Limits {
         self.refusals.admit(client).map_err(Rejection::RateLimited)
     }
 
-    /// Whether the source takes one more genuine request.
+    /// Counts a genuine request; an error if it exceeds the source's rate.
     pub(crate) fn admit_genuine(&self, source: &Source, client: IpAddr) -> Result<(), Rejection> {
         self.refusals.note_genuine(client);
         match &source.rate {
@@ -78,8 +79,8 @@ impl Limits {
         }
     }
 
-    /// Notes that a request was refused; an error if there were too many. A client that is not known stands for many, and
-    /// only counts for the source.
+    /// Counts a refused request; an error if there were too many. If the client is not known, the request counts only
+    /// against the source's limit, because many clients may share the address.
     pub(crate) fn note_refusal(&self, source: &Source, client: Option<IpAddr>) -> Result<(), Rejection> {
         if let Some(client) = client {
             self.refusals.note(client, &self.clock).map_err(Rejection::RateLimited)?;
@@ -91,7 +92,7 @@ impl Limits {
         Rejection::RateLimited(until.wait_time_from(self.clock.now()))
     }
 
-    /// Forgets addresses that have their full rate again, so that many addresses do not fill the memory.
+    /// Forgets addresses that have their full rate again, so that the memory does not fill up with addresses.
     pub(crate) fn forget_idle_addresses(&self) {
         if let Some(limiter) = &self.per_address {
             limiter.retain_recent();
@@ -101,11 +102,12 @@ impl Limits {
     }
 }
 
-/// Clients whose requests were refused. One that has too many is turned away for a while before its requests cost anything.
+/// Clients whose requests were refused. A client with too many refusals is turned away for a while, before its body is
+/// read.
 struct Refusals {
     limiter: DefaultKeyedRateLimiter<IpAddr>,
     clients: Mutex<HashMap<IpAddr, Refused>>,
-    /// Whether there are any clients, so that genuine requests mostly need not look.
+    /// Whether `clients` has any entry, so that most genuine requests need not lock it.
     any: AtomicBool,
 }
 
@@ -120,7 +122,7 @@ impl Refusals {
         Self { limiter, clients: Mutex::default(), any: AtomicBool::new(false) }
     }
 
-    /// If not, how long the client must wait.
+    /// The error says how long the client must wait.
     fn admit(&self, client: IpAddr) -> Result<(), Duration> {
         if !self.any.load(Ordering::Relaxed) {
             return Ok(());

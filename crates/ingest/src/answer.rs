@@ -1,6 +1,7 @@
-//! The last step: [`Recorded::answer`] says what the provider wants to hear.
+//! The last step: [`Recorded::answer`] gives the answer that the provider expects.
 //!
-//! Before it, `record` has made the events durable. After it, `http` writes the answer, and `observe` notes what happened.
+//! Before it, `record` has made the events durable. After it, `http` writes the answer, and `observe` notes what
+//! happened.
 
 use hookfast_store::Recorded as Outcome;
 use hookfast_webhook::Answer;
@@ -9,21 +10,21 @@ use crate::record::{Described, Recorded};
 use crate::rejection::Rejection;
 use crate::stages::guarded;
 
-/// The answer, and what it answers.
+/// An answer, and the kind of request that it answers.
 pub(crate) struct Answered {
     pub(crate) answer: Answer,
     pub(crate) to: AnswerTo,
 }
 
-/// What an answer is given to.
+/// The kind of request that an answer is for.
 pub(crate) enum AnswerTo {
-    /// A request that only asks whether we are there.
+    /// A request with which the provider only checks that the endpoint exists.
     Handshake,
-    /// Events that are durable; a genuine request may also have none.
+    /// A genuine request whose events are durable. It may have none.
     Events {
         body_bytes: usize,
         outcomes: Vec<Outcome>,
-        /// For the log, if it has lines about accepted requests.
+        /// The events as the log shows them; `None` if the log does not show accepted requests.
         described: Option<Vec<Described>>,
     },
 }
@@ -39,7 +40,7 @@ impl Recorded<'_> {
     pub(crate) fn answer(self) -> Result<Answered, Rejection> {
         let Self { visit, request, outcomes, described } = self;
         let body_bytes = request.body.len();
-        // An answer takes no time, whatever the size of the body.
+        // The size is 0 because making an answer does not read the body.
         let answer = guarded(0, || visit.source.provider.answer(&request))?;
         let events = AnswerTo::Events { body_bytes, outcomes, described };
         Ok(Answered { answer, to: events })

@@ -1,4 +1,4 @@
-//! Background tasks that receiving depends on. One that panics ends the process, and a supervisor starts the process again.
+//! Background tasks that receiving depends on. If one panics, the process ends, and a supervisor must start it again.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Tasks that start and end together.
+/// A group of tasks whose end can be awaited together.
 #[derive(Debug)]
 pub(crate) struct Background {
     tasks: TaskTracker,
@@ -52,7 +52,7 @@ mod tests {
         background.spawn("test", async {});
         background.ended().await;
         assert!(!must_end.is_cancelled());
-        background.spawn("test", async { panic!("as the test wants it") });
+        background.spawn("test", async { panic!("on purpose") });
         background.ended().await;
         assert!(must_end.is_cancelled());
     }

@@ -1,7 +1,7 @@
 //! The second step: [`Admitted::read_body`] reads a body, whole or not at all.
 //!
-//! Before it, `admit` has decided by the head. After it, `verify` looks at the content. A body is bounded by its source's limit,
-//! in time, and by the `memory` that all bodies share.
+//! Before it, `admit` has checked the head. After it, `verify` looks at the content. A body is limited in size by its
+//! source, in time, and by the `memory` that all bodies share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::rejection::Rejection;
 use crate::stages::Visit;
 use crate::{Config, address};
 
-/// A body in more chunks than this must have `LEAST_MEAN_BYTES` in each on average. Every chunk costs about as much work as
-/// a kilobyte.
+/// A body in more chunks than this must have `LEAST_MEAN_BYTES` in each on average. Every chunk costs about as much
+/// work as a kilobyte.
 const MANY_CHUNKS: usize = 10_000;
 const LEAST_MEAN_BYTES: usize = 64;
 
-/// A request that is here as a whole. Nothing is known about its content yet.
+/// A request that has arrived completely. Its content is not verified yet.
 pub(crate) struct Received<'a> {
     pub(crate) visit: Visit<'a>,
     pub(crate) request: Arc<Request>,
@@ -36,7 +36,7 @@ pub(crate) struct Received<'a> {
 }
 
 impl<'a> Admitted<'a> {
-    /// Reads the body. Meanwhile the connection counts as silent, because the next byte is the sender's to send.
+    /// Reads the body. Until it ends, the connection counts as silent, because the gateway waits for the sender.
     pub(crate) async fn read_body<B>(self, body: B) -> Result<Received<'a>, Rejection>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -57,7 +57,7 @@ impl<'a> Admitted<'a> {
 }
 
 impl Visit<'_> {
-    /// The URL that the provider called. Scheme and host are configured, or said by a trusted proxy.
+    /// The URL that the provider called. Scheme and host come from the configuration or from a trusted proxy.
     fn url(self, head: &Parts) -> String {
         let Config { forwarded_url, trusted_proxies, .. } = &self.ingest.config;
         let said = forwarded_url.then(|| address::forwarded_url(self.caller.peer, &head.headers, trusted_proxies));
@@ -67,7 +67,7 @@ impl Visit<'_> {
     }
 }
 
-/// When a body must be here.
+/// When a body must have arrived.
 #[derive(Debug, Clone, Copy)]
 struct BodyDeadlines {
     whole: Duration,
@@ -81,7 +81,7 @@ impl BodyDeadlines {
     }
 }
 
-/// Reads the body. The length that it claims is used to refuse early, and as the bound of what is allocated.
+/// Reads the body. Its announced length allows an early refusal, and limits how much is allocated.
 async fn read<B: Body<Data = Bytes> + Unpin>(
     mut body: B,
     limit: u64,
@@ -131,7 +131,7 @@ async fn next_piece<B: Body<Data = Bytes>>(
     }
 }
 
-/// Most bodies come in one piece, which is then used as it is.
+/// Collects the pieces of a body. A body that comes in one piece, as most do, is not copied.
 #[derive(Default)]
 enum Collected {
     #[default]
@@ -149,8 +149,8 @@ impl Collected {
         }
     }
 
-    /// The memory that is needed when `more` bytes come. A buffer becomes at least twice as large each time, but never
-    /// larger than the body can become.
+    /// The memory needed to hold `more` bytes. The buffer at least doubles each time, but never exceeds the largest
+    /// size that the body can have.
     fn capacity_for(&self, more: usize, largest: usize) -> usize {
         let needed = self.len() + more;
         match self {

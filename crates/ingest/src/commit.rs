@@ -1,12 +1,13 @@
 //! Group commit: all requests that wait when a commit ends share the next one.
 //!
-//! A commit costs an fsync, so one commit for each request cannot be fast. There is no artificial delay: an idle gateway
-//! commits at once, a busy one in larger batches.
+//! A commit costs an fsync, so one commit for each request would be slow. There is no artificial delay: an idle gateway
+//! commits at once, and a busy gateway commits larger batches.
 //!
-//! A request that is larger than a batch takes long to write, so it has a line of its own, and smaller requests pass it.
+//! A request that is larger than a batch takes long to write. It goes into a second queue, so that smaller requests
+//! need not wait for it.
 //!
-//! A request hands its events over and waits. From then on the commit does not depend on the request: a caller who hangs
-//! up, or a deadline that passes, stops nothing half-way.
+//! A request puts its events into a queue and waits. From then on the commit does not depend on the request: a caller
+//! who hangs up, or a deadline that passes, does not stop the commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ use crate::rejection::Rejection;
 use crate::spool::Spooling;
 use crate::weight::weigh;
 
-/// The size of a batch. Bytes are those of everything that is kept for a request.
+/// The size of a batch. The bytes include everything that is kept for a request, not only its body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchLimits {
     pub(crate) events: usize,
@@ -34,19 +35,19 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Whether this many events are worth a commit beside another one.
+    /// Whether this many events justify a second concurrent commit.
     fn are_worth_a_commit(self, events: usize) -> bool {
         events >= self.events / WORTH_A_COMMIT
     }
 }
 
-/// Start a second concurrent commit only once a quarter of a full batch is waiting.
+/// A second concurrent commit starts only once a full batch divided by this (a quarter) is waiting.
 const WORTH_A_COMMIT: usize = 4;
 
-/// Longest wait of a batch for the commit that is under way.
+/// How long a batch waits for the commit under way before it starts a second one.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// The way into the next commit.
+/// Takes the events of requests for the next commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
     small: Line,
@@ -54,7 +55,7 @@ pub(crate) struct Recorder {
     large: Line,
 }
 
-/// The way to committers of its own.
+/// A queue with committers of its own.
 #[derive(Debug, Clone)]
 struct Line {
     queue: mpsc::Sender<Submission>,
@@ -62,18 +63,18 @@ struct Line {
     limits: BatchLimits,
 }
 
-/// What the committers need beside the queue.
+/// What the committers need besides the queue.
 pub(crate) struct Committing<'a> {
     pub(crate) store: &'a Arc<dyn Record>,
-    /// Takes the batches that the store does not take.
+    /// Where batches go while the store cannot take them.
     pub(crate) spooling: Option<&'a Arc<Spooling>>,
     pub(crate) limits: BatchLimits,
-    /// Cancelled when the store may not be used any more.
+    /// Cancelled when the store must not be used any more.
     pub(crate) broken: &'a CancellationToken,
     pub(crate) dispatcher: Option<&'a Dispatcher>,
 }
 
-/// One request's events; they are committed together or not at all.
+/// The events of one request. They are committed together or not at all.
 #[derive(Debug)]
 struct Submission {
     events: Vec<Routed>,
@@ -88,8 +89,8 @@ struct Submission {
 struct NotRecorded;
 
 impl Recorder {
-    /// Starts as many committers as the store can use, and one for large requests elsewhere. They end when the last `Recorder`
-    /// is gone and the queues are empty.
+    /// Starts as many committers as the store can use, and one for large requests on another runtime. They end when the
+    /// last `Recorder` is dropped and the queues are empty.
     pub(crate) fn start(
         committing: &Committing<'_>,
         queue_requests: usize,
@@ -121,7 +122,7 @@ impl Recorder {
         match timeout_at(deadline, answer).await {
             Err(_) => Err(Rejection::Late),
             Ok(Ok(Ok(recorded))) => Ok(recorded),
-            // The second is a committer that died: then the outcome is unknown.
+            // `Err(_)`: the committer panicked, so the outcome is unknown.
             Ok(Ok(Err(NotRecorded)) | Err(_)) => Err(Rejection::NotRecorded),
         }
     }
@@ -155,7 +156,7 @@ impl Line {
             TrySendError::Full(_) => Rejection::Overloaded,
             TrySendError::Closed(_) => Rejection::NotRecorded,
         })?;
-        // The committer that gathers them has one more.
+        // The committer that gathers the batch has already taken one request out of the queue.
         if self.limits.are_worth_a_commit(self.queue.max_capacity() - self.queue.capacity() + 1) {
             self.under_way.news.notify_one();
         }
@@ -167,8 +168,8 @@ impl Line {
 #[derive(Debug, Default)]
 struct UnderWay {
     count: AtomicUsize,
-    /// Notified when a commit has ended, or when enough requests wait for another. Only the committer that gathers the next
-    /// batch waits for it, and is not woken for each request.
+    /// Notified when a commit has ended, or when enough requests wait for another. Only the committer that gathers the
+    /// next batch waits for it, and is not woken for each request.
     news: Notify,
 }
 
@@ -233,10 +234,11 @@ impl Committer {
         }
     }
 
-    /// Everything that waits, up to the limits. The last request may go past them.
+    /// Takes everything that waits, up to the limits. The last request may exceed them.
     ///
-    /// Beside a commit that is under way, another one begins only when it is worth it, or when that one takes long:
-    /// otherwise a few early requests would have a commit to themselves, and take it from the many that follow.
+    /// While a commit is under way, a second one starts only if enough events wait or the first one takes long.
+    /// Otherwise a few early requests would use up a commit, and the many requests right behind them would wait for the
+    /// next.
     async fn next_batch(&self) -> Option<Vec<Submission>> {
         let mut waiting = self.waiting.lock().await;
         let mut batch = Batch::new(waiting.recv().await?);
@@ -260,7 +262,8 @@ impl Committer {
     }
 
     async fn commit(&self, mut batch: Vec<Submission>) {
-        // The senders of late requests were told to try again. Under overload, work for them would make others late, too.
+        // The senders of late requests were told to try again. Under overload, recording these would make others late,
+        // too.
         let now = Instant::now();
         batch.retain(|submission| submission.deadline > now);
         let first_deadline = batch.iter().map(|submission| submission.deadline).min().unwrap_or(now);
@@ -302,13 +305,13 @@ impl Committer {
             self.broken.cancel();
         }
         for waiting in part.waiting {
-            // The request may have ended.
+            // Fails if the caller hung up or the deadline passed.
             let _ = waiting.reply.send(Err(NotRecorded));
         }
     }
 }
 
-/// What is committed together: the events of several requests, and the requests that wait, each with its number of events.
+/// A batch or a half of one: the events of several requests, and the waiting requests, each with its number of events.
 struct Part {
     events: Vec<Routed>,
     waiting: Vec<Waiting>,
@@ -341,7 +344,7 @@ impl Part {
         let mut recorded = recorded.into_iter();
         for waiting in self.waiting {
             let outcome = recorded.by_ref().take(waiting.events).collect();
-            // The request may have ended.
+            // Fails if the caller hung up or the deadline passed.
             let _ = waiting.reply.send(Ok(outcome));
         }
     }

@@ -1,4 +1,4 @@
-//! What can be set, with its defaults. `deploy/hookfast.toml` documents every key; a test compares the two.
+//! The settings of receiving, with their defaults. `deploy/hookfast.toml` documents every key; a test compares the two.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -10,48 +10,50 @@ use hookfast_webhook::PriorityRules;
 
 use crate::AddressRange;
 
-/// The settings of the listener and of what all sources share.
+/// The settings of the listener, and those that all sources share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where providers post.
+    /// The address on which the gateway listens for webhooks.
     pub listen: SocketAddr,
-    /// The scheme and host under which providers reach us. Providers that sign the URL sign this one.
+    /// Scheme and host under which providers reach the gateway. Some providers sign the URL, and they sign it with
+    /// these.
     pub public_url: Option<String>,
-    /// Whether trusted proxies say what scheme and host the sender used.
+    /// Whether scheme and host are taken from the headers that trusted proxies add.
     pub forwarded_url: bool,
-    /// How long the sender waits for an answer, from the end of its body.
+    /// A sender gets its answer at most this long after the end of its body.
     pub answer_deadline: Duration,
-    /// How many requests may wait for a commit.
+    /// The most requests that may wait for a commit.
     pub queue_requests: usize,
-    /// How many events share a commit.
+    /// The most events in one commit.
     pub batch_events: usize,
-    /// How many bytes share a commit: bodies, headers, and what is kept beside them.
+    /// The most bytes in one commit: bodies, headers, and everything else that is kept for a request.
     pub batch_bytes: u64,
-    /// How many bytes of bodies may be in memory.
+    /// The most memory that bodies may use together, in bytes.
     pub body_memory: u64,
-    /// How many connections may be open.
+    /// The most open connections.
     pub connections: usize,
-    /// How many of them from one address. Trusted proxies are exempt.
+    /// The most open connections from one address. Trusted proxies are exempt.
     pub connections_per_address: usize,
-    /// How long a request's head may take, from its first byte; and a new connection until its first byte.
+    /// The longest time from the first byte of a request's head to its last, and from accepting a connection to its
+    /// first byte.
     pub header_timeout: Duration,
-    /// How long a body may take.
+    /// The longest time for a whole body.
     pub body_timeout: Duration,
-    /// How long a body may give no byte.
+    /// The longest time without a new byte of a body.
     pub stall_timeout: Duration,
-    /// How long a connection may be silent: between requests, or not reading our answer.
+    /// The longest silence of a connection: between requests, or while the sender does not read the answer.
     pub idle_timeout: Duration,
-    /// How long a connection may live; the request under way is finished.
+    /// The longest life of a connection. The request under way is finished.
     pub connection_lifetime: Duration,
-    /// How long a shutdown waits for requests under way.
+    /// The longest time that a shutdown waits for requests under way.
     pub shutdown_timeout: Duration,
-    /// Proxies whose `X-Forwarded-For` counts.
+    /// Proxies whose `X-Forwarded-For` header is believed.
     pub trusted_proxies: Vec<AddressRange>,
-    /// How many requests one address may send.
+    /// The highest rate of requests from one address.
     pub rate_per_address: Option<Rate>,
-    /// How many requests of one address are refused as not genuine before it is turned away for a while.
+    /// The highest rate of refused requests from one address, before the address is turned away for a while.
     pub refusals_per_address: Rate,
-    /// Answer unknown sources as if their signature were wrong.
+    /// Whether unknown sources are answered as if the signature were wrong.
     pub conceal_sources: bool,
 }
 
@@ -87,25 +89,25 @@ impl Default for Config {
 pub struct SourceLimits {
     /// The largest body.
     pub body_limit: u64,
-    /// How many genuine requests the source takes.
+    /// The highest rate of genuine requests.
     pub rate: Option<Rate>,
-    /// How long the sender waits for an answer, if not as long as others.
+    /// Replaces [`Config::answer_deadline`] for this source.
     pub answer_deadline: Option<Duration>,
-    /// Who may send; `None` is everybody, an empty list nobody.
+    /// The addresses that may send. `None` allows every address, an empty list allows none.
     pub allow_from: Option<Vec<AddressRange>>,
-    /// What becomes of requests whose events have a type that no signature covers.
+    /// Whether the source takes requests whose events have a type that no signature covers.
     pub unsigned_type: UnsignedType,
-    /// How urgent its events are, where the source says otherwise than its provider.
+    /// Priorities of this source's events, which replace those that the provider gives them.
     pub priority: PriorityRules,
 }
 
-/// What becomes of requests whose events have a type that no signature covers.
+/// Whether a source takes requests whose events have a type that no signature covers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnsignedType {
-    /// They are taken; the proof that is stored with their events tells them apart.
+    /// Takes them. The proof that is stored with each event shows that its type was not signed.
     #[default]
     Accept,
-    /// They are refused.
+    /// Refuses them.
     Refuse,
 }
 
@@ -134,7 +136,7 @@ impl Default for SourceLimits {
     }
 }
 
-/// So many requests in a second or minute, such as `100/s`. As many may come at once.
+/// A number of requests per second or minute, such as `100/s`. A burst may have the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     count: NonZeroU32,

@@ -1,4 +1,4 @@
-//! Tells the workers about new jobs. Best effort: the sweeper finds jobs whose hints get lost.
+//! Tells the workers about new jobs, by hints through the queue. A lost hint does no harm: the sweeper finds its job.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use tokio::sync::mpsc;
 
 use crate::background::Background;
 
-/// Batches that may wait to be dispatched. While the queue is slow or away, the sweeper finds the jobs of all others.
+/// Batches that may wait to be dispatched. Further batches are dropped, and the sweeper finds their jobs.
 const WAITING_BATCHES: usize = 1024;
 
-/// Hints that are sent together.
+/// Waiting batches are joined until one call to the queue has this many hints.
 const HINTS: usize = 1024;
 
-/// The way to the workers.
+/// Sends hints to the workers from a task of its own.
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     batches: mpsc::Sender<Vec<Hint>>,
@@ -24,7 +24,7 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts to dispatch; ends when the last `Dispatcher` is gone.
+    /// Starts the task. It ends when the last `Dispatcher` is dropped.
     pub(crate) fn start(queue: Arc<dyn Queue>, background: &Background) -> Self {
         let (batches, waiting) = mpsc::channel(WAITING_BATCHES);
         let failed = counter!("hookfast_dispatch_failed_total");
@@ -32,7 +32,7 @@ impl Dispatcher {
         Self { batches, failed }
     }
 
-    /// Tells of the jobs of events that are new.
+    /// Sends hints about the jobs of the events that are new.
     pub(crate) fn tell<'a>(&self, events: impl IntoIterator<Item = (EventId, &'a [NewJob])>, recorded: &[Recorded]) {
         let new = events.into_iter().zip(recorded).filter(|(_, recorded)| **recorded == Recorded::New);
         let hints: Vec<_> = new.flat_map(|((event, jobs), _)| hints(event, jobs)).collect();
@@ -45,7 +45,7 @@ impl Dispatcher {
     }
 }
 
-/// The queue drops those of handlers that it does not serve.
+/// A hint for each job. The queue ignores hints for handlers that it does not serve.
 fn hints(event: EventId, jobs: &[NewJob]) -> impl Iterator<Item = Hint> {
     jobs.iter().map(move |job| Hint { event, handler: job.handler.clone(), priority: job.priority })
 }

@@ -1,11 +1,11 @@
-//! Protections, which tests take away to see that they are needed. In a build for release, and without the feature `faults`,
-//! all of them are there.
+//! Protections that fault tests can turn off, to prove that they are needed. In release builds, and in builds without
+//! the feature `faults`, none can be turned off.
 
-/// Something that keeps a promise.
+/// A step of the code that a promise of the gateway depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(all(feature = "faults", debug_assertions)), allow(dead_code, reason = "named for the tests"))]
 pub(crate) enum Protection {
-    /// What is drained leaves the spool only after it is in the store.
+    /// A drained event leaves the spool only after the store has it.
     SpoolOrder,
 }
 

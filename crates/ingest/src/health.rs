@@ -1,4 +1,4 @@
-//! `/livez` and `/readyz`.
+//! The answers of `/livez` and `/readyz`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,30 +12,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::spool::Spooling;
 
-/// The store is asked at most this often: the question comes from outside, unauthenticated.
+/// Shortest time between two checks of the store. `/readyz` needs no authentication, so its callers must not load the
+/// store.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The details are asked for at most this often, because they cost more.
+/// Shortest time between two collections of the details, which cost more.
 const DETAILS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What `/readyz?verbose` says beside what receiving knows by itself.
+/// Lines that the rest of the process adds to `/readyz?verbose`.
 #[async_trait]
 pub trait Details: Send + Sync {
     /// One line for each thing that an operator should know.
     async fn lines(&self) -> Vec<String>;
 }
 
-/// The state of a gateway that takes requests.
+/// The state of a gateway that can record requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Yes,
-    /// Requests are recorded, and an operator should look at something.
+    /// Requests are recorded, but an operator should look at this problem.
     Degraded(&'static str),
 }
 
 type Verdict = Result<Ready, &'static str>;
 
-/// Whether requests would be recorded now.
+/// Checks whether requests can be recorded now.
 pub(crate) struct Readiness {
     store: Arc<dyn Record>,
     spooling: Option<Arc<Spooling>>,
@@ -55,7 +56,7 @@ impl Readiness {
         Self { store, spooling, details, shutdown, last: Mutex::default(), last_details: Mutex::default() }
     }
 
-    /// Ready, or in a few words why not. The words are public; the cause is in the log.
+    /// Ready, or a short reason why not. The reason is public; the cause is in the log.
     pub(crate) async fn check(&self) -> Verdict {
         if self.shutdown.is_cancelled() {
             return Err("shutting down");
@@ -74,7 +75,7 @@ impl Readiness {
         }
     }
 
-    /// The verdict first, then what is known about each part, a line each.
+    /// The verdict, then a line about each part.
     pub(crate) async fn report(&self, verdict: Verdict) -> String {
         let mut lines = vec![match verdict {
             Ok(Ready::Yes) => "ready".to_owned(),
@@ -97,21 +98,21 @@ impl Readiness {
 
     async fn ask_for_details(&self) -> Vec<String> {
         let mut lines = vec![match answer_in_time(self.store.check()).await {
-            Some(Ok(())) => "store: it can be used".to_owned(),
-            Some(Err(_)) => "store: it cannot be used; the log says why".to_owned(),
-            None => "store: it does not answer".to_owned(),
+            Some(Ok(())) => "store: usable".to_owned(),
+            Some(Err(_)) => "store: not usable; the log says why".to_owned(),
+            None => "store: does not answer".to_owned(),
         }];
         if let Some(spooling) = &self.spooling {
             lines.push(match answer_in_time(spooling.spool.status()).await {
                 Some(Ok(SpoolStatus { events, refused, .. })) => {
-                    format!("spool: {events} events wait, {refused} of them are set aside")
+                    format!("spool: {events} events waiting, {refused} of them set aside")
                 }
-                _ => "spool: it cannot be read; the log says why".to_owned(),
+                _ => "spool: not readable; the log says why".to_owned(),
             });
         }
         if let Some(details) = &self.details {
             let asked = timeout(Duration::from_secs(3), details.lines()).await;
-            lines.extend(asked.unwrap_or_else(|_| vec!["jobs: the store does not say how many there are".into()]));
+            lines.extend(asked.unwrap_or_else(|_| vec!["jobs: unknown, because the store does not answer".into()]));
         }
         lines
     }
@@ -130,7 +131,7 @@ impl Readiness {
         }
     }
 
-    /// With a spool, either is enough to record.
+    /// With a spool, the store or the spool alone is enough to record.
     async fn ask_both(&self, spooling: &Spooling) -> Verdict {
         let spool_takes = matches!(answer_in_time(spooling.spool.check()).await, Some(Ok(())));
         if spooling.is_spooling().await {
@@ -150,7 +151,7 @@ impl Readiness {
     }
 }
 
-/// Whether a client may see the details: names of handlers and counts of jobs are not for the internet.
+/// Whether a client may see the details. Names of handlers and counts of jobs must not be public.
 pub(crate) fn may_see_details(client: IpAddr) -> bool {
     match client {
         IpAddr::V4(address) => address.is_loopback() || address.is_private() || address.is_link_local(),

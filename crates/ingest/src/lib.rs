@@ -1,15 +1,16 @@
 //! The receiving half: a webhook comes in over HTTP, is made durable, and only then answered.
 //!
-//! `stages` is the path of a webhook. Each step has a file: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`. The
-//! steps use:
+//! `stages` is the path of a webhook. Each step has a file: `admit`, `body`, `verify`, `read`, `route`, `record`,
+//! `answer`. The steps use:
 //!
-//! - `memory` bounds the memory of all bodies, and `weight` says what is kept for a request;
+//! - `memory` limits the memory that all bodies use together, and `weight` computes how much is kept for a request;
 //! - `commit` lets many requests share one commit;
-//! - `spool` keeps events on this machine while the store cannot take them, and `spool::drain` hands them on;
-//! - `dispatch` tells the workers;
-//! - `observe` writes metrics and log.
+//! - `spool` keeps events on this machine while the store cannot take them, and `spool::drain` moves them to the store;
+//! - `dispatch` tells the workers about new jobs;
+//! - `observe` writes metrics and log lines.
 //!
-//! `http` is the edge: the accept loop with its deadlines and caps, and what answers look like. `running` starts and ends it all.
+//! `http` has the accept loop with its deadlines and connection caps, and turns answers into HTTP responses. `running`
+//! starts and stops all of it.
 
 mod address;
 mod admit;

@@ -1,12 +1,12 @@
-//! Limits log lines about the same thing, because a refused sender may try again as fast as the network allows.
+//! Limits repeated log lines, because a refused sender may try again as fast as the network allows.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The log has at most one line for each reason in this time.
+/// Shortest time between two lines with the same reason.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the log told last about each reason.
+/// When the last line was written for each reason, and how many were left out since.
 pub(crate) struct LogLimit {
     reasons: Mutex<Vec<Told>>,
 }
@@ -20,7 +20,7 @@ struct Told {
 /// A line that may be written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// How many lines about the same were left out before this one, if any.
+    /// The number of lines with the same reason that were left out before this one, if any.
     pub(crate) left_out: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ impl LogLimit {
         Self { reasons: Mutex::new(Vec::new()) }
     }
 
-    /// Whether a line about this is due now. One that is not counts as left out.
+    /// Whether a line with this reason may be written now. If not, it is counted as left out.
     pub(crate) fn line(&self, reason: &'static str) -> Option<Due> {
         self.line_at(reason, Instant::now())
     }

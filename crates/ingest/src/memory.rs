@@ -1,7 +1,7 @@
 //! The memory that all bodies share, from their first byte to their commit.
 //!
-//! A body takes memory before it is known to be genuine, so one sender must not be able to use it up: a client has a
-//! share of its own, and large bodies leave a part to the small ones.
+//! A body takes memory before it is known to be genuine, so one sender must not be able to use up all of it. Each
+//! client has a limited share, and large bodies leave a part to small ones.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::address::network_of;
 use crate::rejection::Rejection;
 
-/// Memory for bodies is counted in pieces of this size.
+/// The unit in which memory is counted.
 const PIECE_BYTES: usize = 1024;
 
 /// A body of up to this many pieces is small: 64 KiB.
 const SMALL_PIECES: usize = 64;
 
-/// Large bodies leave this part of the memory to small ones: a quarter.
+/// Large bodies leave the memory divided by this (a quarter) to small ones.
 const RESERVE: usize = 4;
 
-/// One client has this part of the memory at most for what is not yet known to be genuine: a sixteenth. Ten that take all
-/// they can get leave enough for others.
+/// The memory divided by this (a sixteenth) is one client's share for bodies that are not yet known to be genuine. Ten
+/// clients that use their whole share leave enough for others.
 const SHARE: usize = 16;
 
-/// Beside a body of the largest size, a client has at least this part for others.
+/// Besides one body of the largest size, a client can always have the memory divided by this for other bodies.
 const BESIDE_THE_LARGEST: usize = 64;
 
 /// The memory that all bodies share, from their first byte to their commit.
@@ -39,9 +39,9 @@ struct Pool {
 #[derive(Debug, Default)]
 struct Used {
     pieces: usize,
-    /// How many of them are used by large bodies.
+    /// Pieces used by large bodies.
     by_large: usize,
-    /// What is not yet known to be genuine, by client.
+    /// Pieces used by bodies that are not yet known to be genuine, by client network.
     by_network: HashMap<IpAddr, usize>,
 }
 
@@ -49,9 +49,10 @@ struct Used {
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     pool: Arc<Pool>,
-    /// `None` if it does not count as any client's: it is genuine, or a trusted proxy does not name the client.
+    /// The client whose share this counts against. `None` if the request is genuine, or if a trusted proxy names no
+    /// client.
     network: Option<IpAddr>,
-    /// The largest that the body may become.
+    /// The largest size of the body.
     limit_pieces: usize,
     held: usize,
 }
@@ -62,7 +63,7 @@ impl BodyMemory {
         Self(Arc::new(Pool { pieces, used: Mutex::default() }))
     }
 
-    /// Nothing so far, for a body of up to `limit` bytes.
+    /// An empty share, for a body of up to `limit` bytes.
     pub(crate) fn share(&self, client: Option<IpAddr>, limit: u64) -> MemoryShare {
         let limit_pieces = usize::try_from(limit.div_ceil(PIECE_BYTES as u64)).unwrap_or(usize::MAX);
         MemoryShare { pool: Arc::clone(&self.0), network: client.map(network_of), limit_pieces, held: 0 }
@@ -75,19 +76,19 @@ impl Pool {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a body of this many pieces could take yet.
+    /// How many more pieces are free for a body of this size.
     fn room(&self, used: &Used, share: &MemoryShare, pieces: usize) -> usize {
         let free = self.pieces - used.pieces;
         if pieces <= SMALL_PIECES {
             return free;
         }
-        // A single body may always become as large as its source allows, however little memory there is.
+        // One body may always become as large as its source allows, however little memory is configured.
         let for_large = (self.pieces - self.pieces / RESERVE).max(share.limit_pieces);
         let becomes_large = if share.is_large() { 0 } else { share.held };
         free.min(for_large.saturating_sub(used.by_large + becomes_large))
     }
 
-    /// What one client may have. A body of the largest size must always fit in.
+    /// The share of one client. A body of the largest size always fits in.
     fn share_of_client(&self, limit_pieces: usize) -> usize {
         (self.pieces / SHARE).max(limit_pieces.saturating_add(self.pieces / BESIDE_THE_LARGEST))
     }
@@ -98,9 +99,9 @@ impl MemoryShare {
         self.held > SMALL_PIECES
     }
 
-    /// Makes the share large enough for what is kept of a genuine request, which can be more than its body. It no longer
-    /// counts as its client's, because it ends with the commit and not when the client likes. More memory than there is at
-    /// all is refused for good.
+    /// Makes the share large enough for everything that is kept for a genuine request, which can be more than its body.
+    /// From then on it does not count against the client's share: it ends with the commit, so the client cannot hold
+    /// it. A request that needs more than the whole memory is refused for good.
     pub(crate) fn grow_for_genuine(&mut self, bytes: u64) -> Result<(), Rejection> {
         let bytes = usize::try_from(bytes).map_err(|_| Rejection::TooManyEvents)?;
         if bytes.div_ceil(PIECE_BYTES) > self.pool.pieces {
@@ -112,7 +113,7 @@ impl MemoryShare {
         self.grow(bytes)
     }
 
-    /// From now on the memory does not count as the client's.
+    /// From now on the memory does not count against the client's share.
     fn leave_client(&mut self, used: &mut Used) {
         if let Some(network) = self.network.take()
             && let Some(by_client) = used.by_network.get_mut(&network)

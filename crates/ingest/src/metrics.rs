@@ -1,4 +1,4 @@
-//! What is counted. Handles are made once, because looking a series up costs more than counting.
+//! The metrics of receiving. Handles are made once, because looking up a series costs more than counting.
 
 use hookfast_webhook::{Proof, Refusal, Secrets, SourceName};
 use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
@@ -39,7 +39,7 @@ impl SourceMetrics {
         }
     }
 
-    /// Which secret matched, so that an operator sees when an old one is idle.
+    /// Counts the secret that matched, so that an operator sees when an old one is no longer used.
     pub(crate) fn count_proof(&self, proof: Proof) {
         if let Some(counter) = proof.secret_index().and_then(|index| self.by_secret.get(index)) {
             counter.increment(1);
@@ -60,9 +60,9 @@ fn increment(counters: &[(&'static str, Counter)], reason: &str) {
     }
 }
 
-/// Says what the series mean; called once, after the recorder is installed.
+/// Describes the series. Call it once, after the recorder is installed.
 pub fn describe() {
-    describe_counter!("hookfast_ingest_requests_total", "Requests by source and by what became of them");
+    describe_counter!("hookfast_ingest_requests_total", "Requests by source and outcome");
     describe_counter!("hookfast_events_total", "New events recorded");
     describe_counter!("hookfast_duplicates_total", "Events that had been recorded before");
     describe_counter!("hookfast_unreadable_total", "Genuine requests that could not be read and were kept whole");
@@ -71,8 +71,8 @@ pub fn describe() {
     describe_counter!("hookfast_secret_matches_total", "Genuine requests by the secret that matched, counted from 1");
     describe_histogram!("hookfast_ingest_duration_seconds", Unit::Seconds, "From the head of a request to its answer");
     describe_histogram!("hookfast_ingest_payload_bytes", Unit::Bytes, "Sizes of accepted bodies");
-    describe_histogram!("hookfast_commit_events", "Events that shared one commit");
-    describe_histogram!("hookfast_commit_duration_seconds", Unit::Seconds, "How long a commit took");
+    describe_histogram!("hookfast_commit_events", "Events in one commit");
+    describe_histogram!("hookfast_commit_duration_seconds", Unit::Seconds, "Duration of a commit");
     describe_counter!("hookfast_connections_refused_total", "Connections refused because too many were open");
     describe_counter!(
         "hookfast_connections_evicted_total",
@@ -80,20 +80,16 @@ pub fn describe() {
     );
     describe_gauge!("hookfast_connections", "Open connections");
     describe_gauge!("hookfast_spooling", "1 while events are recorded into the spool of this machine, else 0");
-    describe_gauge!("hookfast_spool_events", "Events that wait in the spool");
+    describe_gauge!("hookfast_spool_events", "Events waiting in the spool");
     describe_gauge!(
         "hookfast_spool_refused_events",
-        "Events in the spool that are set aside, because the store did not take them; an operator must look at them"
+        "Events in the spool that are set aside because the store did not take them; an operator must look at them"
     );
-    describe_gauge!("hookfast_spool_bytes", Unit::Bytes, "How much of the spool is in use");
-    describe_gauge!("hookfast_spool_max_bytes", Unit::Bytes, "How large the spool may become");
-    describe_gauge!(
-        "hookfast_spool_oldest_age_seconds",
-        Unit::Seconds,
-        "How long the oldest event has waited in the spool"
-    );
+    describe_gauge!("hookfast_spool_bytes", Unit::Bytes, "Bytes of the spool in use");
+    describe_gauge!("hookfast_spool_max_bytes", Unit::Bytes, "Largest size of the spool");
+    describe_gauge!("hookfast_spool_oldest_age_seconds", Unit::Seconds, "Age of the oldest event in the spool");
     describe_counter!("hookfast_spooled_events_total", "Events recorded into the spool");
-    describe_counter!("hookfast_drained_events_total", "Events handed on from the spool to the store");
+    describe_counter!("hookfast_drained_events_total", "Events moved from the spool to the store");
     describe_counter!(
         "hookfast_spool_failures_total",
         "Events that the spool did not take: it is full, or its disk fails"

@@ -1,4 +1,4 @@
-//! Metrics and log lines about requests. [`observe`] is told how each request ended.
+//! Metrics and log lines about requests. [`observe`] is called once for each request, with its outcome.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::rejection::Rejection;
 use crate::source::Source;
 use crate::stages::{Caller, Visit};
 
-/// How long the log waits for the id of an event that came again.
+/// How long a log line about a resend waits for the id of the first event.
 const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Limits the lines about requests that are for no source.
+/// Limits the lines about requests whose path names no source.
 static WITHOUT_SOURCE: LogLimit = LogLimit::new();
 
-/// Counts and logs a request that has come to its end.
+/// Counts and logs a finished request.
 pub(crate) async fn observe(visit: Visit<'_>, start: Instant, outcome: &Result<Answered, Rejection>) {
     let metrics = &visit.source.metrics;
     metrics.duration.record(start.elapsed());
@@ -56,7 +56,7 @@ fn count_events(source: &Source, outcomes: &[Outcome]) {
     source.metrics.duplicates.increment(count(Outcome::Duplicate));
 }
 
-/// One line about the new events of a request, and one about those that came again.
+/// Writes one line about the new events of a request, and one about its resends.
 async fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]) {
     let Caller { request_id, address, trace_id, .. } = visit.caller;
     let source = &visit.source.name;
@@ -72,7 +72,7 @@ async fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]
     }
 }
 
-/// The event that came first with this key. It is the only one of them that can be looked up.
+/// The id of the event that came first with this key. Operators can look up only that one.
 async fn first_of(visit: Visit<'_>, event: &Described) -> String {
     let first = visit.ingest.store.first_of(visit.source.name.as_str(), &event.dedupe_key);
     match timeout(FIND_FIRST_WITHIN, first).await {
@@ -81,7 +81,7 @@ async fn first_of(visit: Visit<'_>, event: &Described) -> String {
     }
 }
 
-/// The first of some events, and the number of the others.
+/// The first event, and the number of the others.
 fn and_more(first: String, count: usize) -> String {
     if count == 1 { first } else { format!("{first} and {} more", count - 1) }
 }
@@ -92,7 +92,7 @@ pub(crate) fn log_unreadable(problem: &Unreadable, visit: Visit<'_>) {
     tracing::warn!(%request_id, %source, %problem, left_out, "genuine but unreadable: kept whole");
 }
 
-/// A request that is for no source.
+/// Logs a request whose path names no source.
 pub(crate) fn log_misdirected(rejection: &Rejection, caller: &Caller<'_>, path: &str) {
     let reason = rejection.reason();
     let Some(Due { left_out }) = WITHOUT_SOURCE.line(reason) else { return };

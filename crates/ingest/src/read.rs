@@ -1,7 +1,7 @@
 //! The fourth step: [`GenuineRequest::read`] finds the events in a request.
 //!
-//! Before it, `verify` has proved the request. After it, `route` adds the handlers that want each event. A request that cannot be
-//! read is kept whole, as one event of type `unreadable`.
+//! Before it, `verify` has proved the request. After it, `route` adds the handlers that want each event. A request that
+//! the provider cannot read becomes one event of type `unreadable`, with its whole body.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::source::Source;
 use crate::stages::{Visit, guarded};
 use crate::verify::GenuineRequest;
 
-/// The events of a genuine request that its source takes.
+/// The events of a genuine request that is within its source's rate.
 pub(crate) struct Events<'a> {
     pub(crate) visit: Visit<'a>,
     pub(crate) events: Vec<Event>,
@@ -26,7 +26,7 @@ pub(crate) struct Events<'a> {
 }
 
 impl<'a> GenuineRequest<'a> {
-    /// Finds the events, and counts the request as one that the source takes.
+    /// Counts the request against the source's rate, and finds its events.
     pub(crate) fn read(self) -> Result<Events<'a>, Rejection> {
         let Self { visit, genuine, received_at, memory, deadline } = self;
         let (source, caller) = (visit.source, visit.caller);

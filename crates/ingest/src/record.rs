@@ -1,7 +1,7 @@
 //! The sixth step: [`Routed::record`] makes the events of a request and their jobs durable.
 //!
-//! Before it, `route` has given the events their jobs. After it, `answer` tells the sender. The commit itself is shared by many
-//! requests: see `commit`.
+//! Before it, `route` has given the events their jobs. After it, `answer` tells the sender. Many requests share one
+//! commit: see `commit`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Recorded<'a> {
     pub(crate) described: Option<Vec<Described>>,
 }
 
-/// What the log says about an event.
+/// The parts of an event that the log shows.
 pub(crate) struct Described {
     pub(crate) id: EventId,
     pub(crate) dedupe_key: String,
@@ -30,7 +30,7 @@ pub(crate) struct Described {
 }
 
 impl<'a> Routed<'a> {
-    /// Hands the events to the next commit, and waits for its end or for the deadline.
+    /// Puts the events into the next commit, and waits until it ends or the deadline passes.
     pub(crate) async fn record(self) -> Result<Recorded<'a>, Rejection> {
         let Self { visit, events, request, memory, deadline } = self;
         if events.is_empty() {

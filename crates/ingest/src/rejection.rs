@@ -11,19 +11,19 @@ use crate::memory::MemoryShare;
 /// Why a request did not become an event.
 #[derive(Debug)]
 pub(crate) enum Rejection {
-    /// Nothing has this path, or no source this name.
+    /// The path does not exist, or it names no source.
     NotFound,
     /// The path exists, but not for this method.
     MethodNotAllowed(Vec<Method>),
-    /// The request is not proper HTTP.
+    /// The request is not valid HTTP.
     BadRequest(&'static str),
     /// The client's address is not allowed here.
     AddressNotAllowed,
-    /// The address or the source sends too much.
+    /// The client or the source exceeds its rate.
     RateLimited(Duration),
     /// The body is larger than the source allows.
     TooLarge,
-    /// What is kept for its events would be out of proportion to the request.
+    /// The request's events would need far more memory and storage than its size justifies.
     TooManyEvents,
     /// The body did not come in time.
     BodyTimeout,
@@ -31,13 +31,13 @@ pub(crate) enum Rejection {
     BodyBroken,
     /// The request is not genuine.
     Refused(Box<Refused>),
-    /// Too many requests wait already, or their bodies take too much memory.
+    /// Too many requests wait for a commit, or bodies use too much memory.
     Overloaded,
-    /// The commit did not end before the deadline. If it still succeeds, the resend is a duplicate.
+    /// The commit did not end before the deadline. If it succeeds later, the sender's resend counts as a duplicate.
     Late,
-    /// The store did not take the events.
+    /// The store did not record the events.
     NotRecorded,
-    /// A provider's code panicked, which is a bug of ours.
+    /// A provider's code panicked, which is a bug.
     Internal,
 }
 
@@ -62,7 +62,7 @@ impl Rejection {
         }
     }
 
-    /// Every word that [`Rejection::reason`] gives for a request to a source.
+    /// Every value of [`Rejection::reason`] for a request to a source.
     pub(crate) const REASONS: [&'static str; 13] = [
         "method_not_allowed",
         "bad_request",
@@ -80,7 +80,8 @@ impl Rejection {
     ];
 }
 
-/// A request that is not genuine. It keeps its bytes and their memory: the log explains it from them.
+/// A request that is not genuine. It keeps its bytes and their memory share, because the log explains the refusal from
+/// them.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) refusal: Refusal,

@@ -1,4 +1,4 @@
-//! Starting and ending: the background tasks of receiving, and the listener over them.
+//! Starts and stops receiving: the background tasks, and the listener that depends on them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,24 +26,24 @@ use crate::spool::drain::{self, Drainer};
 use crate::spool::{SpoolWay, Spooling};
 use crate::{Config, Ingest, Source, Table};
 
-/// At the end of a shutdown, commits under way still have this time.
+/// Longest wait for the commits under way, at the end of a shutdown.
 const COMMIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// After the commits, hints and the drainer have this time.
+/// Longest wait for the dispatcher and the drainer, after the commits.
 const FOLLOW_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where events become durable, and who is told.
+/// Where events become durable, and the queue that tells workers about them.
 pub struct Recording<'a> {
     /// The store.
     pub store: Arc<dyn Record>,
-    /// The spool, for the time in which the store is away.
+    /// The spool, for times when the store cannot be reached.
     pub spool: Option<SpoolWay>,
-    /// The way to the workers, if it leads to any.
+    /// The queue that carries hints to the workers; `None` if no worker reads from one.
     pub queue: Option<Arc<dyn Queue>>,
     /// What `/readyz?verbose` says about the rest of the process.
     pub details: Option<Arc<dyn Details>>,
-    /// The runtime of the commits. In the runtime of the requests, each step of a commit would queue behind the very requests
-    /// that wait for it.
+    /// The runtime of the commits. On the runtime of the requests, each step of a commit would wait behind the very
+    /// requests that wait for the commit.
     pub commits: &'a Handle,
 }
 
@@ -51,9 +51,9 @@ pub struct Recording<'a> {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Cancelled when the store may not be used any more; then the process should end.
+    /// Cancelled when the store must not be used any more. The process should then end.
     pub store_broken: CancellationToken,
-    /// Cancelled when a background task panicked; then the process should end, too.
+    /// Cancelled when a background task panicked. The process should then end, too.
     pub must_end: CancellationToken,
     listener: Arc<Listener>,
     shutdown: CancellationToken,
@@ -61,13 +61,13 @@ pub struct Running {
     tasks: Tasks,
 }
 
-/// What runs beside the requests.
+/// The background tasks of a listener.
 struct Tasks {
     committers: Background,
     large_committers: Background,
-    /// Dispatcher and drainer: they go on with what is committed.
+    /// Dispatcher and drainer. They process what the committers have committed, so they end after them.
     followers: Background,
-    /// Cancelled when nothing more is committed.
+    /// Cancelled when no further commit will come.
     last_call: CancellationToken,
 }
 
@@ -109,7 +109,7 @@ impl Ingest {
 }
 
 impl Ingest {
-    /// The state of the path, for a listener at `address`.
+    /// The state that requests share, for a listener at `address`.
     fn new(
         config: Config,
         address: SocketAddr,
@@ -137,7 +137,7 @@ impl Tasks {
     fn new(commits: &Handle, must_end: &CancellationToken) -> Self {
         Self {
             committers: Background::new(commits, must_end),
-            // Copying a large request into a statement takes time, in which the other commits would wait.
+            // On the runtime of the commits, copying a large request into a statement would delay the other commits.
             large_committers: Background::new(&Handle::current(), must_end),
             followers: Background::new(commits, must_end),
             last_call: CancellationToken::new(),
@@ -159,19 +159,19 @@ impl Tasks {
 }
 
 impl Running {
-    /// Later requests are judged by another table; those under way finish with the one they began with.
+    /// Replaces the table for later requests. Requests under way finish with the table they began with.
     pub fn reload(&self, table: Table) {
         self.listener.service.ingest.replace_table(table);
     }
 
-    /// Stops accepting, finishes what was accepted, commits it. Connections that take longer than the time-out are cut;
-    /// what they handed over for commit is committed all the same.
+    /// Stops accepting, then finishes and commits what was accepted. Connections that take longer than the time-out are
+    /// closed. Events that they had already submitted are committed all the same.
     pub async fn shut_down(self) {
         let Self { listener, shutdown, connections, tasks, .. } = self;
         let end = Instant::now() + listener.service.ingest.config.shutdown_timeout;
         shutdown.cancel();
         connections.close();
-        // The committers end when the last holder of their queue is gone: this one, or the last connection.
+        // The committers end when the last sender of their queue is dropped: this listener's, or the last connection's.
         drop(listener);
         if timeout_at(end, connections.wait()).await.is_err() {
             tracing::warn!(connections = connections.len(), "connections were still open at the end of the shutdown");
@@ -181,8 +181,8 @@ impl Running {
 }
 
 impl Tasks {
-    /// Waits for the commits, then for the hints about them and for the drainer. A connection that was cut keeps the committers
-    /// until its runtime ends, so the wait has an end.
+    /// Waits for the commits, then for the dispatcher and the drainer. The wait has a limit, because a connection that
+    /// was closed can keep the committers alive until its runtime ends.
     async fn end(self, end: Instant) {
         let end = end.max(Instant::now() + COMMIT_WITHIN);
         let _ = timeout_at(end, async { tokio::join!(self.committers.ended(), self.large_committers.ended()) }).await;

@@ -16,7 +16,8 @@ use crate::SourceLimits;
 use crate::log_limit::LogLimit;
 use crate::metrics::SourceMetrics;
 
-/// Refusals that a source answers in full, per second; more are answered 429. One address has a tenth of this by default.
+/// Refusals per second that a source answers with their own status; more are answered 429. By default, one address may
+/// cause a tenth of this.
 const REFUSALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000).expect("not 0");
 
 /// One configured endpoint: a provider, its secrets, its limits.
@@ -26,9 +27,9 @@ pub struct Source {
     pub(crate) secrets: Secrets,
     pub(crate) limits: SourceLimits,
     pub(crate) rate: Option<DefaultDirectRateLimiter>,
-    /// Limits the refusals that are answered in full.
+    /// Limits the refusals that are answered with their own status.
     pub(crate) refusals: DefaultDirectRateLimiter,
-    /// Limits explanations of refusals: each is work, and one sender may cause many.
+    /// Limits explanations of refusals: each costs time, and one sender can cause many.
     pub(crate) explanations: DefaultDirectRateLimiter,
     pub(crate) log_limit: LogLimit,
     pub(crate) metrics: SourceMetrics,
@@ -49,20 +50,21 @@ impl Source {
         Endpoint { source: self.name.as_str(), provider: self.provider.as_ref(), secrets: &self.secrets }
     }
 
-    /// The source that stands in for unknown ones when `conceal_sources` is set. It refuses as late as a wrong signature.
+    /// The source that stands in for unknown ones when `conceal_sources` is set. It refuses a request at the same step
+    /// as a wrong signature would.
     pub(crate) fn decoy() -> Self {
         let name = SourceName::new("unknown").expect("`unknown` is a name");
         let secrets = Secrets::new(vec![Secret::new("decoy").expect("not blank")]);
-        Self::new(name, Arc::new(Nobody), secrets, SourceLimits::default())
+        Self::new(name, Arc::new(Decoy), secrets, SourceLimits::default())
     }
 }
 
 /// Stands in for unknown sources when `conceal_sources` is set; refuses everything.
-struct Nobody;
+struct Decoy;
 
-impl Provider for Nobody {
+impl Provider for Decoy {
     fn name(&self) -> &str {
-        "nobody"
+        "decoy"
     }
 
     fn proof_headers(&self) -> &[HeaderName] {

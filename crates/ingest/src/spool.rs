@@ -1,8 +1,8 @@
 //! Recording into the spool while the store cannot take events.
 //!
-//! There are two ways: direct and spool. A batch that the store does not take in time goes into the spool, and with it
-//! everything that comes later, at once, so that the order of arrival holds. Only the drainer leads back to the direct way,
-//! when nothing waits in the spool any more.
+//! There are two ways: direct and spool. If the store does not take a batch in time, the batch goes into the spool.
+//! From then on every later batch goes there too, without asking the store, so that the order of arrival is kept. Only
+//! the drainer switches back to the direct way, once the spool is empty.
 
 pub(crate) mod drain;
 
@@ -15,21 +15,21 @@ use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, timeout};
 
-/// The store may use one part in this many of the time until the first deadline of a batch; the rest is for the spool.
+/// The store may use the time until a batch's first deadline divided by this. The rest is left for the spool.
 const PART_FOR_THE_STORE: u32 = 3;
 
-/// The spool, and the time after which it is used.
+/// The spool, and when it is used.
 #[derive(Clone)]
 pub struct SpoolWay {
     /// Where events wait.
     pub spool: Arc<Spool>,
-    /// The store that they wait for.
+    /// The store into which they are drained.
     pub store: Arc<dyn Behind>,
-    /// The shortest time after which the store counts as away.
+    /// The store gets at least this long to record a batch before the spool is used.
     pub after: Duration,
 }
 
-/// Which way events take.
+/// Where batches are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Direct,
@@ -41,21 +41,21 @@ pub(crate) struct Spooling {
     pub(crate) spool: Arc<Spool>,
     pub(crate) store: Arc<dyn Behind>,
     after: Duration,
-    /// Held for reading while a batch is added to the spool, so that the way cannot change meanwhile.
+    /// Locked for reading while a batch is added to the spool, so that the way cannot change meanwhile.
     way: RwLock<Way>,
-    /// Set while the store fails the drainer. Then only the drainer asks the store.
+    /// Set while the drainer cannot reach the store. Then only the drainer tries to.
     is_away: AtomicBool,
     begun: Notify,
     /// Set while the drainer makes progress; notified after every drained batch.
-    gets_on: AtomicBool,
-    got_on: Notify,
+    is_progressing: AtomicBool,
+    progressed: Notify,
     is_spooling: Gauge,
     spooled: Counter,
     not_spooled: Counter,
 }
 
 impl Spooling {
-    /// Begins directly, unless something waits from before or the store is away.
+    /// Starts with the direct way, unless the spool holds events from an earlier run or the store cannot be reached.
     pub(crate) async fn start(way: SpoolWay) -> Self {
         let SpoolWay { spool, store, after } = way;
         let is_empty = spool.oldest(1, 0).await.is_ok_and(|oldest| oldest.is_empty());
@@ -70,22 +70,22 @@ impl Spooling {
             way: RwLock::new(way),
             is_away: AtomicBool::new(false),
             begun: Notify::new(),
-            gets_on: AtomicBool::new(false),
-            got_on: Notify::new(),
+            is_progressing: AtomicBool::new(false),
+            progressed: Notify::new(),
             is_spooling,
             spooled: counter!("hookfast_spooled_events_total"),
             not_spooled: counter!("hookfast_spool_failures_total"),
         }
     }
 
-    /// Records a batch in the store or in the spool; durable on return.
+    /// Records a batch in the store or in the spool. `Ok` means that it is durable.
     pub(crate) async fn record(&self, events: &[Routed], deadline: Instant) -> Result<Vec<Recorded>, StoreError> {
-        self.let_the_drainer_get_on().await;
+        self.wait_for_drainer().await;
         let way = self.way.read().await;
         let patience = (deadline.saturating_duration_since(Instant::now()) / PART_FOR_THE_STORE).max(self.after);
         if *way == Way::Spool {
             match self.add(events, &way).await {
-                // It is full, or its disk is. Out of order is better than not at all.
+                // The spool or its disk is full. Recording out of order is better than not recording.
                 Err(_) if !self.is_away() => {}
                 added => return added,
             }
@@ -102,25 +102,26 @@ impl Spooling {
         }
     }
 
-    /// While the spool is drained, one batch is handed on before another is added. The drainer's are larger: so the spool
-    /// becomes empty however many requests come in.
-    async fn let_the_drainer_get_on(&self) {
-        let got_on = self.got_on.notified();
-        if self.gets_on.load(Relaxed) && self.is_spooling().await {
-            let _ = timeout(self.after, got_on).await;
+    /// While the drainer makes progress, each new batch waits until one batch has been drained. The drainer's batches
+    /// are larger, so the spool becomes empty however many requests come in.
+    async fn wait_for_drainer(&self) {
+        let progressed = self.progressed.notified();
+        if self.is_progressing.load(Relaxed) && self.is_spooling().await {
+            let _ = timeout(self.after, progressed).await;
         }
     }
 
-    /// Notes whether the drainer gets on.
-    pub(crate) fn set_gets_on(&self, gets_on: bool) {
-        self.gets_on.store(gets_on, Relaxed);
-        self.got_on.notify_waiters();
+    /// Notes whether the drainer makes progress, and wakes the batches that wait for it.
+    pub(crate) fn set_progressing(&self, is_progressing: bool) {
+        self.is_progressing.store(is_progressing, Relaxed);
+        self.progressed.notify_waiters();
     }
 
     async fn record_directly(&self, events: &[Routed], patience: Duration) -> Result<Vec<Recorded>, StoreError> {
         match timeout(patience, self.store.record(events)).await {
             Ok(recorded) => recorded,
-            // It may yet be committed. The event keeps its id in the spool, so that draining sees it.
+            // The store may still commit the batch. Its events have the same ids in the spool, so draining finds them
+            // recorded.
             Err(_) => Err(StoreError::Unavailable(format!("no answer within {patience:?}"))),
         }
     }
@@ -144,7 +145,7 @@ impl Spooling {
                 Ok(vec![Recorded::Spooled; events.len()])
             }
             Err(StoreError::Rejected(problem)) => Err(StoreError::Rejected(problem)),
-            // The store may still be there, so the process goes on without the spool.
+            // The store may still be reachable, so the process continues without the spool.
             Err(error) => {
                 self.not_spooled.increment(events.len() as u64);
                 Err(StoreError::Unavailable(format!("the spool cannot be used: {error}")))
@@ -152,7 +153,8 @@ impl Spooling {
         }
     }
 
-    /// Blocks all recording until the guard is dropped. Also gives the longest time for that, because senders wait.
+    /// Blocks all recording until the guard is dropped. Also returns how long that may take at most, because senders
+    /// wait.
     pub(crate) async fn pause(&self) -> (Pause<'_>, Duration) {
         (Pause { way: self.way.write().await, is_spooling: &self.is_spooling }, self.after)
     }
@@ -172,7 +174,7 @@ impl Spooling {
         self.is_away.load(Relaxed)
     }
 
-    /// Notes whether the store failed the drainer. Returns whether that has changed.
+    /// Notes whether the drainer can reach the store. Returns whether that changed.
     pub(crate) fn set_away(&self, is_away: bool) -> bool {
         self.is_away.swap(is_away, Relaxed) != is_away
     }
@@ -185,7 +187,7 @@ pub(crate) struct Pause<'a> {
 }
 
 impl Pause<'_> {
-    /// Back to the direct way; nothing may wait in the spool.
+    /// Switches back to the direct way. The spool must be empty.
     pub(crate) fn end_spooling(mut self) {
         *self.way = Way::Direct;
         self.is_spooling.set(0.0);

@@ -1,7 +1,7 @@
 //! The path of a webhook: [`Visit::receive`] names its steps in their order.
 //!
-//! Before it, `http` reads the head of a request and finds its source. After it, `http` writes the answer. Each step makes its
-//! type from the one before, so unverified data cannot be recorded: no type holds it.
+//! Before it, `http` reads the head of a request and finds its source. After it, `http` writes the answer. Each step
+//! turns the type of the step before into its own. Only verified data can become the type that `record` takes.
 //!
 //! ```text
 //! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ GenuineRequest ──read──▶ Events
@@ -10,7 +10,8 @@
 //! Events ──route──▶ Routed ──record──▶ Recorded ──answer──▶ Answered
 //! ```
 //!
-//! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`, `answer`.
+//! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`,
+//! `answer`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -36,10 +37,10 @@ use crate::trace::trace_id;
 use crate::verify::Verified;
 use crate::{Config, Source, address};
 
-/// Verifying or reading a body beyond this size blocks other requests of the thread for too long.
+/// Verifying or reading a body above this size would block the other requests of the thread for too long.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
 
-/// Everything that requests need on their path.
+/// What all requests share on their path.
 pub struct Ingest {
     pub(crate) config: Config,
     /// Scheme and host of the URLs that providers call.
@@ -47,7 +48,7 @@ pub struct Ingest {
     pub(crate) table: RwLock<Arc<Table>>,
     /// Stands in for unknown sources when `conceal_sources` is set.
     pub(crate) decoy: Option<Arc<Source>>,
-    /// Providers whose requests are recognised when they come to the wrong source.
+    /// Every provider, so that a refusal can say that a request was meant for another provider's source.
     pub(crate) known_providers: Vec<Arc<dyn Provider>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
@@ -71,7 +72,7 @@ impl Table {
 }
 
 impl Ingest {
-    /// The present table. A request keeps the one it began with.
+    /// The current table. A request uses the same table from start to end, even if a reload replaces it meanwhile.
     pub(crate) fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -90,7 +91,7 @@ impl Ingest {
 /// The sender of a request.
 pub(crate) struct Caller<'a> {
     pub(crate) request_id: RequestId,
-    /// What its connection is doing.
+    /// The state of the connection that the request came on.
     pub(crate) activity: &'a Activity,
     pub(crate) peer: IpAddr,
     /// The client: the peer, or the address that a trusted proxy names.
@@ -98,7 +99,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) trace_id: Option<String>,
 }
 
-/// One request to one source: its sender, and what it is judged by. All steps carry it.
+/// One request to one source: its sender, and the table and state that apply to it. Every step passes it on.
 #[derive(Clone, Copy)]
 pub(crate) struct Visit<'a> {
     pub(crate) ingest: &'a Ingest,
@@ -108,7 +109,7 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Takes the request along its path. Metrics and log hear of it here and nowhere else.
+    /// Takes the request along its path. This is the only place that writes metrics and log lines about it.
     pub(crate) async fn run<B: Body<Data = Bytes> + Unpin>(self, head: Parts, body: B) -> Result<Answer, Rejection> {
         let start = Instant::now();
         let outcome = self.receive(head, body).await;
@@ -116,7 +117,7 @@ impl<'a> Visit<'a> {
         outcome.map(|answered| answered.answer)
     }
 
-    /// The steps. `Ok` with events is only reached when they are durable.
+    /// The steps. `Ok` with events means that the events are durable.
     async fn receive<B: Body<Data = Bytes> + Unpin>(self, head: Parts, body: B) -> Result<Answered, Rejection> {
         let admitted = self.admit(head)?;
         let received = admitted.read_body(body).await?;
@@ -129,7 +130,8 @@ impl<'a> Visit<'a> {
         recorded.answer()
     }
 
-    /// The client, if it can have limits of its own. A trusted proxy that names no client stands for many.
+    /// The client's address, if per-client limits apply to it. `None` for a trusted proxy that names no client: many
+    /// clients share its address.
     pub(crate) fn known_client(self) -> Option<IpAddr> {
         let (address, trusted) = (self.caller.address, &self.ingest.config.trusted_proxies);
         let is_proxy = trusted.iter().any(|range| range.contains(address));
@@ -137,8 +139,8 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// Calls a provider's code for a body of this size. A panic there must neither end other requests of the connection nor
-/// lead to a 2xx.
+/// Runs a provider's code on a body of `body_bytes`. A panic in it becomes a rejection, so that it ends no other
+/// request of the connection and never leads to a 2xx.
 pub(crate) fn guarded<T>(body_bytes: usize, work: impl FnOnce() -> T) -> Result<T, Rejection> {
     let work = || catch_unwind(AssertUnwindSafe(work));
     let done = if body_bytes > LARGE_BODY_BYTES { tokio::task::block_in_place(work) } else { work() };

@@ -1,8 +1,9 @@
-//! The sender's trace id. It stands in our log lines, so that the sender's own lines lead to them. It is never trusted.
+//! The sender's trace id. Log lines show it, so that they can be matched with the sender's own log. Nothing else
+//! depends on it, because the sender can write anything there.
 
 use http::HeaderMap;
 
-/// The trace id of a W3C `traceparent` header that is well formed.
+/// The trace id of a well-formed W3C `traceparent` header.
 pub(crate) fn trace_id(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all("traceparent").iter();
     let value = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;

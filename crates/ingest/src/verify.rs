@@ -1,7 +1,7 @@
 //! The third step: [`Received::verify`] has the provider prove that a request is genuine.
 //!
-//! Before it, `body` has read the request as a whole. After it, `read` finds the events. A handshake is answered at once. What is
-//! not genuine becomes a [`Refused`], which keeps the request.
+//! Before it, `body` has read the whole request. After it, `read` finds the events. A handshake is answered at once. A
+//! request that is not genuine becomes a [`Refused`], which keeps its bytes for the log.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::stages::{Visit, guarded};
 pub(crate) enum Verified<'a> {
     /// It comes from its provider.
     Genuine(GenuineRequest<'a>),
-    /// It only asks whether we are there, and this is the answer.
+    /// The provider only checks that the endpoint exists. This is the answer to that check.
     Handshake(Answer),
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct GenuineRequest<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// Tells genuine requests and handshakes from all others.
+    /// Asks the provider for a proof, and refuses the request without one.
     pub(crate) fn verify(self) -> Result<Verified<'a>, Rejection> {
         let Self { visit, request, memory, deadline } = self;
         let (provider, secrets) = (visit.source.provider.as_ref(), &visit.source.secrets);
@@ -51,13 +51,13 @@ impl<'a> Received<'a> {
 }
 
 impl Visit<'_> {
-    /// From now on the connection counts as one of a genuine sender.
+    /// From now on the connection counts as a genuine sender's, and keeps its place longer.
     fn note_proof(self, proof: webhook::Proof) {
         self.caller.activity.prove();
         self.source.metrics.count_proof(proof);
     }
 
-    /// A refusal, or a rate limit if there were too many of them.
+    /// A refusal, or a rate limit if there were too many refusals.
     pub(crate) fn refuse(self, refusal: Refusal, request: Arc<Request>, memory: MemoryShare) -> Rejection {
         match self.ingest.limits.note_refusal(self.source, self.known_client()) {
             Ok(()) => Rejection::Refused(Box::new(Refused { refusal, request, _memory: memory })),
@@ -65,7 +65,7 @@ impl Visit<'_> {
         }
     }
 
-    /// The probable cause of a refusal, where trying finds one. At most once a second for each source.
+    /// The probable cause of a refusal, if one can be found by trying. At most once a second for each source.
     pub(crate) fn explain(self, refused: &Refused) -> Option<String> {
         self.source.explanations.check().ok()?;
         let others = self.table.sources.values().filter(|other| other.name != self.source.name);

@@ -1,22 +1,23 @@
-//! What a request weighs: everything that is kept for it, in memory and in the store.
+//! The weight of a request: the bytes that are kept for it, in memory and in the store.
 
 use hookfast_store::{NewJob, Routed};
 use hookfast_webhook::{Event, Request};
 
 use crate::rejection::Rejection;
 
-/// What an event and a job take beside their texts, in memory and in the store.
+/// The bytes that an event and a job take besides their texts, in memory and in the store.
 const EVENT_BYTES: usize = 704;
 const JOB_BYTES: usize = 128;
 
-/// What is kept for a request may be this many times as large as the request. Records of a real size stay far below that.
+/// The weight of a request may be at most this many times its size. Real requests stay far below that.
 const TIMES_THE_REQUEST: u64 = 10;
 
-/// A request may weigh this much, however small it is.
+/// Every request may weigh this much, however small it is.
 const ALWAYS_TAKEN_BYTES: u64 = 1024 * 1024;
 
-/// What the events of one request weigh: everything that is kept for them. An error if that is out of proportion to the
-/// request. There each event counts with one job: how many handlers want it is the operator's choice and not the sender's.
+/// The weight of the events of one request. It is an error if the weight is out of proportion to the request's size.
+/// For that comparison each event counts with one job, because the number of handlers is the operator's choice and not
+/// the sender's.
 pub(crate) fn weigh(events: &[Routed]) -> Result<u64, Rejection> {
     let Some(first) = events.first() else { return Ok(0) };
     let request = &first.event.delivery().request;

@@ -1,8 +1,9 @@
-//! How workers learn that there is something to do. The [`Queue`] trait speaks domain verbs; a queue in memory and NATS
-//! JetStream implement it side by side, and one suite (`tests/conformance.rs`) runs every verb on both.
+//! How workers learn that a job is ready. The [`Queue`] trait has two implementations, a queue in memory and NATS
+//! JetStream. One suite (`tests/conformance.rs`) runs every method on both.
 //!
-//! The one thing to know: the store is the truth, and what is queued here is only a [`Hint`]. A hint may be lost, repeated,
-//! late or wrong without harm, because a job is claimed in the store before it is run, and the sweeper finds what was lost.
+//! The one thing to know: the store is the truth, and the queue carries only [`Hint`]s. A hint may be lost, repeated,
+//! late or wrong without harm: a worker claims a job in the store before it runs it, and the sweeper finds jobs whose
+//! hints were lost.
 
 mod error;
 mod jetstream;
@@ -17,39 +18,40 @@ pub use error::QueueError;
 pub use memory::MemoryQueue;
 pub use open::{Config, QueueUrl, Servers, open};
 
-/// What carries hints from those who record events to those who handle them.
+/// Carries hints from the processes that record events to the workers that run handlers.
 #[async_trait]
 pub trait Queue: Send + Sync {
-    /// Takes hints for these handlers from now on, and for no others. What waits for others is dropped: a handler that is
-    /// paused or gone must not take room, and its jobs are safe in the store.
+    /// From now on takes hints for these handlers only. Waiting hints for other handlers are dropped: a handler that is
+    /// paused or removed must not take room, and its jobs are safe in the store.
     async fn serve(&self, handlers: &[HandlerName]);
 
-    /// Tells the workers of jobs. Best effort: it ends within two seconds whatever happens, and does not wait for a
-    /// connection. A job that still waits, or is being handled, is not queued a second time. A hint for a handler that is not
-    /// served is dropped.
+    /// Sends hints to the workers. Best effort: it returns within two seconds whatever happens, and does not wait for a
+    /// connection. A job whose hint waits or is being handled is not queued a second time. A hint for a handler that is
+    /// not served is dropped.
     async fn dispatch(&self, hints: &[Hint]) -> Dispatched;
 
-    /// Up to `max` hints for one handler; waits until there is at least one. High priority goes first, but low
-    /// priority is never starved. May be dropped at any time: a hint that was on its way comes again.
+    /// Waits for hints for one handler, and returns up to `max` of them. High priority goes first, but low priority is
+    /// never starved. The future may be dropped at any time: a hint that was on its way comes again.
     async fn pull(&self, handler: &HandlerName, max: usize) -> Vec<Pulled>;
 
-    /// How many hints wait for a handler, if that can be known now.
+    /// The number of hints that wait for a handler, or `None` if it cannot be known now.
     async fn waiting(&self, handler: &HandlerName) -> Option<u64>;
 
-    /// How many more hints it would take for this handler now: none while it is away. Each handler has room of its own.
+    /// How many more hints the queue would take for this handler now; 0 while the queue cannot be reached. Each handler
+    /// has room of its own.
     fn room(&self, handler: &HandlerName) -> usize;
 
-    /// Says why hints cannot get through now, if so.
+    /// Fails with the reason if hints cannot get through now.
     async fn check(&self) -> Result<(), QueueError>;
 
-    /// Whether other processes get what is dispatched here.
+    /// Whether other processes also get the hints that this process dispatches.
     fn is_shared(&self) -> bool;
 
-    /// Waits until the queue finds out that hints may have been lost: then all pending jobs should be dispatched again. What was
-    /// found out before the call is told at once. Only one task may call this.
+    /// Waits until the queue finds out that hints may have been lost. Then all pending jobs should be dispatched again.
+    /// Returns at once if the queue found that out before the call. Only one task may call this.
     async fn emptied(&self);
 
-    /// Sends what is under way, and lets go of the connection. Nothing comes afterwards.
+    /// Sends pending messages and closes the connection. No hint comes afterwards.
     async fn close(&self);
 }
 
@@ -60,23 +62,23 @@ pub struct Hint {
     pub event: EventId,
     /// The handler of the job.
     pub handler: HandlerName,
-    /// How urgent it is.
+    /// The priority of the job.
     pub priority: Priority,
 }
 
-/// What became of hints, in numbers.
+/// How many hints were queued, and how many not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dispatched {
-    /// They are queued.
+    /// Hints that are queued now.
     pub queued: usize,
-    /// They waited already, or are being handled.
+    /// Hints whose jobs were already queued, or are being handled.
     pub waiting_already: usize,
-    /// They did not get through, or it is not known whether they did: the queue is full, away, or too slow.
+    /// Hints that were not queued, or perhaps not: the queue is full, cannot be reached, or is too slow.
     pub not_queued: usize,
 }
 
-/// A hint that was pulled. Unless it is acknowledged, it comes again: at once from memory when this is dropped, and from
-/// JetStream after `ack_wait`.
+/// A hint that a worker pulled. Unless it is acknowledged, it comes again: the queue in memory gives it out again when
+/// this value is dropped, and JetStream after `ack_wait`.
 #[derive(Debug)]
 pub struct Pulled {
     /// The hint.
@@ -85,7 +87,7 @@ pub struct Pulled {
 }
 
 impl Pulled {
-    /// Says that this hint is done with, whatever came of it. Best effort.
+    /// Acknowledges the hint, so that it does not come again. Best effort.
     pub async fn acknowledge(self) {
         match self.receipt {
             Receipt::Memory(receipt) => receipt.acknowledge(),
@@ -93,17 +95,17 @@ impl Pulled {
         }
     }
 
-    /// Says that the work goes on, so that the hint is not given to another worker after `ack_wait`. Best effort.
+    /// Tells the queue that the job still runs, so that no other worker gets the hint after `ack_wait`. Best effort.
     pub async fn in_progress(&self) {
         match &self.receipt {
-            // The queue in memory gives it to no other worker meanwhile.
+            // The queue in memory never gives the hint to another worker while this value lives.
             Receipt::Memory(_) => {}
             Receipt::JetStream(receipt) => receipt.in_progress().await,
         }
     }
 }
 
-/// What is needed to acknowledge a hint.
+/// Acknowledges a hint to the queue that it came from.
 #[derive(Debug)]
 enum Receipt {
     Memory(memory::Receipt),

@@ -1,4 +1,5 @@
-//! The queue of a gateway that is one process: gone when it ends, and the sweeper finds everything again.
+//! The queue of a gateway that is one process. Its hints are lost when the process ends, and the sweeper finds their
+//! jobs again.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -18,8 +19,8 @@ pub struct MemoryQueue {
 }
 
 impl MemoryQueue {
-    /// An empty queue for at most `capacity` hints of each handler, counting those that are being handled. It serves all
-    /// handlers until [`Queue::serve`] says otherwise.
+    /// An empty queue for at most `capacity` hints of each handler, including those that are being handled. It serves
+    /// all handlers until [`Queue::serve`] is called.
     pub fn new(capacity: usize) -> Self {
         Self { shared: Arc::new(Shared { capacity, hints: Mutex::default() }) }
     }
@@ -81,7 +82,7 @@ impl Queue for MemoryQueue {
         false
     }
 
-    /// What is lost with the process is dispatched when the next one starts.
+    /// Never returns: hints are lost only with the process, and the next process dispatches them when it starts.
     async fn emptied(&self) {
         std::future::pending::<()>().await;
     }
@@ -96,15 +97,15 @@ struct Shared {
 
 #[derive(Default)]
 struct Hints {
-    /// The handlers that hints are taken for; all if none were named.
+    /// The handlers for which hints are taken. `None` means all.
     served: Option<HashSet<HandlerName>>,
     handlers: HashMap<HandlerName, Waiting>,
 }
 
-/// What waits for one handler.
+/// The hints of one handler.
 #[derive(Default)]
 struct Waiting {
-    /// The events whose jobs wait or are being handled.
+    /// The events whose hints wait or are being handled.
     jobs: HashSet<EventId>,
     lanes: [VecDeque<EventId>; LANES],
     shares: Shares,
@@ -131,7 +132,7 @@ impl Hints {
         self.served.as_ref().is_none_or(|served| served.contains(handler))
     }
 
-    /// Puts a hint that was not acknowledged before the others, as it was before.
+    /// Puts a hint that was not acknowledged back to the front of its lane.
     fn put_back(&mut self, hint: &Hint) {
         let is_served = self.serves(&hint.handler);
         let waiting = self.handler(&hint.handler);
@@ -155,14 +156,14 @@ impl Waiting {
         self.arrived.notify_one();
     }
 
-    /// Drops what waits. What is being handled stays until it is acknowledged.
+    /// Drops the waiting hints. Those that are being handled stay until they are acknowledged.
     fn clear(&mut self) {
         for event in self.lanes.iter_mut().flat_map(|lane| lane.drain(..)) {
             self.jobs.remove(&event);
         }
     }
 
-    /// Up to `max` hints, the most urgent first, and what tells of further ones.
+    /// Takes up to `max` hints, the most urgent first. Also returns the notification of further ones.
     fn take(&mut self, handler: &HandlerName, max: usize) -> (Vec<Hint>, Arc<Notify>) {
         let mut taken = Vec::with_capacity(max.min(self.len()));
         while taken.len() < max {
@@ -172,14 +173,14 @@ impl Waiting {
         }
         taken.sort_by_key(|hint| lane(hint.priority));
         if self.len() > 0 {
-            // A notification wakes one: there is something left for the next.
+            // A notification wakes one worker. Hints are left, so wake the next.
             self.arrived.notify_one();
         }
         (taken, Arc::clone(&self.arrived))
     }
 }
 
-/// Puts its hint back unless it is acknowledged.
+/// Puts its hint back when dropped, unless the hint was acknowledged.
 pub(crate) struct Receipt {
     queue: Arc<Shared>,
     hint: Option<Hint>,
@@ -201,7 +202,7 @@ impl Drop for Receipt {
     }
 }
 
-/// A million hints are nothing to read.
+/// Leaves out the hints, because there can be a million of them.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryQueue").field("capacity", &self.capacity).finish_non_exhaustive()

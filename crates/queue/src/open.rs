@@ -1,4 +1,4 @@
-//! From a URL to a queue.
+//! Opens the queue that a URL names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,25 +16,26 @@ use crate::{MemoryQueue, Queue, QueueError};
 /// How to reach the queue, and how large it may get.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Which queue.
+    /// The queue to open.
     pub url: QueueUrl,
-    /// How many hints of each handler it holds at most. What does not fit waits in the store.
+    /// The most hints of one handler that the queue holds. Jobs without a hint wait in the store.
     pub capacity: usize,
-    /// JetStream: what the names of the stream and of the subjects begin with. Gateways with the same prefix share their
-    /// work.
+    /// JetStream: the beginning of the names of all streams and subjects. Gateways with the same prefix share their
+    /// jobs.
     pub prefix: String,
-    /// JetStream: the time after which a hint that was not acknowledged is given to another worker. No shorter than a lease.
+    /// JetStream: the time after which a hint that was not acknowledged goes to another worker. Must not be shorter
+    /// than a lease.
     pub ack_wait: Duration,
-    /// JetStream: how many hints of one handler and priority may be unacknowledged, over all workers.
+    /// JetStream: the most unacknowledged hints of one handler and priority, over all workers.
     pub max_ack_pending: u32,
-    /// JetStream: on how many servers of a cluster the stream is kept.
+    /// JetStream: the number of servers of a cluster that keep a copy of each stream.
     pub replicas: usize,
-    /// JetStream: a file with the credentials of a user, as `nsc` writes it.
+    /// JetStream: a file with a user's credentials, as `nsc` writes it.
     pub credentials: Option<PathBuf>,
 }
 
 impl Config {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(url: QueueUrl) -> Self {
         Self {
             url,
@@ -48,7 +49,7 @@ impl Config {
     }
 }
 
-/// A queue that hints can be sent through.
+/// Where the queue is.
 #[derive(Debug, Clone)]
 pub enum QueueUrl {
     /// The memory of this process.
@@ -60,7 +61,7 @@ pub enum QueueUrl {
 /// NATS servers of one cluster, and how to log in there.
 #[derive(Clone)]
 pub struct Servers {
-    /// Without user and password: the client would print them in its log.
+    /// The addresses without user and password, because the client prints them in its log.
     pub(crate) addresses: Vec<ServerAddr>,
     login: Option<Login>,
 }
@@ -88,7 +89,7 @@ impl fmt::Display for Servers {
     }
 }
 
-/// Without the password.
+/// Leaves out user and password.
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Servers").field(&self.to_string()).finish()
@@ -141,7 +142,8 @@ fn login(address: &ServerAddr) -> Result<Option<Login>, ()> {
     })
 }
 
-/// Opens the queue and serves these handlers. Servers that are away are no error: hints get through as soon as they are back.
+/// Opens the queue and serves these handlers. It is no error if the servers cannot be reached: hints get through as
+/// soon as they are back.
 pub async fn open(config: &Config, handlers: Vec<HandlerName>) -> Result<Arc<dyn Queue>, QueueError> {
     Ok(match &config.url {
         QueueUrl::Memory => {

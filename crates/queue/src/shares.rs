@@ -1,15 +1,15 @@
-//! How urgent and less urgent hints share what is pulled: urgent ones come first, and the others are never starved.
+//! How the priorities share the hints of a pull: urgent hints come first, but the others are never starved.
 
 use hookfast_webhook::Priority;
 
-/// Of ten hints, six are of high priority, three of normal and one of low, as long as each priority has any.
+/// Of ten hints, six have high priority, three normal and one low, as long as each priority has hints.
 const ORDER: [usize; 10] = [HIGH, NORMAL, HIGH, HIGH, NORMAL, HIGH, LOW, HIGH, NORMAL, HIGH];
 
 const HIGH: usize = lane(Priority::High);
 const NORMAL: usize = lane(Priority::Normal);
 const LOW: usize = lane(Priority::Low);
 
-/// How many lanes there are: one for each priority, the most urgent first.
+/// The number of lanes: one for each priority, the most urgent first.
 pub(crate) const LANES: usize = Priority::ALL.len();
 
 /// The lane of a priority.
@@ -21,12 +21,12 @@ pub(crate) const fn lane(priority: Priority) -> usize {
     }
 }
 
-/// Goes round [`ORDER`].
+/// A position in [`ORDER`], which is repeated for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Shares(usize);
 
 impl Shares {
-    /// The lane that the next hint comes from. An empty lane leaves its share to the most urgent lane that is not empty.
+    /// The lane of the next hint. The share of an empty lane goes to the most urgent lane that is not empty.
     pub(crate) fn next(&mut self, has_something: impl Fn(usize) -> bool) -> Option<usize> {
         let lane = ORDER[self.0];
         self.0 = (self.0 + 1) % ORDER.len();

@@ -1,5 +1,5 @@
-//! Every verb of the queue, in memory and on two generations of nats-server, with the same expectations; then what only
-//! servers can do: go away, come back, and forget.
+//! Every method of the queue, with the same expectations in memory and on two versions of nats-server. Then tests of what only
+//! servers do: they stop, come back and lose messages.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::collections::{BTreeMap, HashSet};
@@ -15,7 +15,7 @@ use hookfast_queue::{Config, Dispatched, Hint, Pulled, Queue, QueueError, QueueU
 use hookfast_webhook::{EventId, HandlerName, Priority};
 use tokio::time::{sleep, timeout};
 
-/// Where the queue of one test is.
+/// The queue of one test, and its server if it has one.
 struct Place {
     nats: Option<PrivateNats>,
 }
@@ -73,7 +73,7 @@ impl Place {
         soon(&format!("the streams are {expected:?}"), are_so).await;
     }
 
-    /// The server as others see it.
+    /// A connection of another client to the server.
     async fn jetstream(&self) -> Context {
         jetstream::new(async_nats::connect(self.nats.as_ref().expect("there is a server").url()).await.unwrap())
     }
@@ -110,7 +110,7 @@ fn queued(queued: usize) -> Dispatched {
     Dispatched { queued, ..Default::default() }
 }
 
-/// Fails a test that would hang.
+/// Waits for `future`, and fails the test if it takes too long.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(30), future).await.unwrap_or_else(|_| panic!("waited 30 s in vain: {what}"))
 }
@@ -119,7 +119,7 @@ async fn pull(queue: &Arc<dyn Queue>, max: usize) -> Vec<Pulled> {
     soon("a hint", queue.pull(&ledger(), max)).await
 }
 
-/// Pulls and acknowledges so many hints.
+/// Pulls and acknowledges this number of hints.
 async fn finish(queue: &Arc<dyn Queue>, count: usize) -> Vec<Hint> {
     finish_for(&ledger(), queue, count).await
 }
@@ -135,7 +135,7 @@ async fn finish_for(handler: &HandlerName, queue: &Arc<dyn Queue>, count: usize)
     finished
 }
 
-/// Dispatches until everything got through, as the sweeper does.
+/// Dispatches until all hints got through, as the sweeper does.
 async fn dispatch_all(queue: &Arc<dyn Queue>, hints: &[Hint]) {
     let all = async {
         while queue.dispatch(hints).await.not_queued > 0 {
@@ -205,7 +205,7 @@ async fn a_job_that_waits_or_is_handled_is_not_queued_twice(place: Place) {
     for pulled in pulled {
         pulled.acknowledge().await;
     }
-    // A server may hear of the acknowledgements a little later.
+    // The acknowledgements may reach a server a little later.
     let mut queued = 0;
     while queued < 3 {
         queued += queue.dispatch(&sent).await.queued;
@@ -222,7 +222,7 @@ async fn a_job_that_stands_twice_in_a_batch_is_queued_once(place: Place) {
 
 async fn handlers_get_their_own_hints(place: Place) {
     let queue = place.open().await;
-    // It was not there when the queue was opened.
+    // This handler was not served when the queue was opened.
     let mail = mail();
     queue.serve(&[ledger(), mail.clone()]).await;
     let (ours, theirs) = (hint(Priority::Normal), Hint { handler: mail.clone(), ..hint(Priority::High) });
@@ -328,7 +328,7 @@ async fn each_handler_has_room_of_its_own(place: Place) {
     let first = hints_for_mail(1);
     dispatch_all(&queue, &first).await;
     assert!(queue.room(&ledger()) >= 5);
-    // More than is sent at once, so that the others come after it is known that there is no room.
+    // More than one part, so that the publisher knows that the stream is full before it sends the next part.
     let (ledgers, mails) = (hints(2500), hints_for_mail(6));
     let dispatched = queue.dispatch(&[ledgers.clone(), mails[..4].to_vec()].concat()).await;
     assert_eq!(dispatched, Dispatched { queued: 9, waiting_already: 0, not_queued: 2495 });
@@ -363,7 +363,7 @@ async fn what_is_not_served_is_dropped_and_counted_nowhere(place: Place) {
         }
     };
     soon("what waited is gone", dropped).await;
-    assert_eq!(set(&finish_for(&mail(), &queue, 3).await), set(&mails), "who is served loses nothing");
+    assert_eq!(set(&finish_for(&mail(), &queue, 3).await), set(&mails), "a handler that is still served loses no hint");
 
     queue.serve(&[ledger(), mail()]).await;
     let anew = hints(4);
@@ -382,7 +382,7 @@ async fn serving_none_and_all_again_works(place: Place) {
         let sent = hints(3);
         let mut missing = set(&sent);
         dispatch_all(&queue, &sent).await;
-        // The stream may be removed only now, and the sweeper is told of that.
+        // The stream may be removed only now. Then the sweeper is told to dispatch again.
         while !missing.is_empty() {
             let pulled = tokio::select! {
                 pulled = pull(&queue, 3) => pulled,
@@ -400,7 +400,7 @@ async fn serving_none_and_all_again_works(place: Place) {
     until_usable(&queue).await;
 }
 
-/// A worker may ask once more although its handler was just paused.
+/// A worker may pull once more although its handler was just paused.
 async fn a_pull_does_not_make_a_handler_served(place: Place) {
     let queue = place.open().await;
     let waiting = tokio::spawn({
@@ -415,7 +415,7 @@ async fn a_pull_does_not_make_a_handler_served(place: Place) {
     assert_eq!(set(&soon("the pull goes on", waiting).await.unwrap()), set(&sent));
 }
 
-/// What is being handled when its handler is paused takes no room afterwards, whether it was done or not.
+/// A hint that is being handled when its handler is paused takes no room afterwards, acknowledged or not.
 #[tokio::test]
 async fn in_memory_what_was_being_handled_is_not_put_back_if_it_is_not_served() {
     let queue = Place::memory().open_with(|config| config.capacity = 2).await;
@@ -463,7 +463,7 @@ async fn streams_of_handlers_that_are_not_served_are_removed(place: Place) {
     next.close().await;
 }
 
-/// While a new version is rolled out, processes may differ in whom they serve.
+/// While a new version is rolled out, processes may serve different handlers.
 async fn a_stream_that_another_process_removed_is_made_again(place: Place) {
     let queue = place.open().await;
     soon("a new stream is said to be empty", queue.emptied()).await;
@@ -500,7 +500,7 @@ fn subjects_of(handler: &str) -> Vec<String> {
     ["high", "normal", "low"].map(|priority| format!("hookfast.hints.{handler}.{priority}.*")).into()
 }
 
-/// Their streams took every subject below that of the handler.
+/// The streams of earlier versions took every subject below the handler's.
 async fn streams_of_earlier_versions_are_changed_or_removed(place: Place) {
     let server = place.jetstream().await;
     for handler in ["ledger", "gone"] {
@@ -593,7 +593,7 @@ async fn a_restart_with_everything_in_place_is_no_loss(mut place: Place) {
     until_usable(&queue).await;
     assert!(timeout(Duration::ZERO, queue.emptied()).await.is_err());
     let other = place.open().await;
-    assert!(timeout(Duration::ZERO, other.emptied()).await.is_err(), "who comes later finds everything in place");
+    assert!(timeout(Duration::ZERO, other.emptied()).await.is_err(), "a later process finds the stream complete");
 }
 
 async fn a_server_may_come_later(mut place: Place) {
@@ -616,7 +616,7 @@ async fn dispatching_does_not_wait_for_a_server_that_is_gone(mut place: Place) {
     let queue = place.open().await;
     let sent = hints(3000);
     place.server().kill();
-    // Right after the end of the server, the client may not know of it yet.
+    // Right after the server ended, the client may not have noticed it yet.
     for _ in 0..3 {
         assert_eq!(queue.dispatch(&sent).await, Dispatched { not_queued: 3000, ..Default::default() });
     }
@@ -662,11 +662,11 @@ async fn two_processes_share_the_work(place: Place) {
     let sent = hints(40);
     assert_eq!(queues[0].dispatch(&sent).await, queued(40));
     let mut pulled = Vec::new();
-    // Neither takes more than it asks for, so there is something for both.
+    // Neither process takes more than it pulls, so both get some.
     for queue in queues.iter().cycle().take(36) {
         pulled.extend(pull(queue, 1).await);
     }
-    // The last ones may be with either of them.
+    // The last hints may be in either process.
     for queue in queues.iter().cycle() {
         if pulled.len() == 40 {
             break;
@@ -716,7 +716,7 @@ async fn a_stream_with_other_settings_is_changed_if_that_is_possible(place: Plac
     assert_eq!(queue.dispatch(&hints(9)).await.queued, 7);
 }
 
-/// At run time: at the start the mistake is refused as a whole.
+/// While the process runs. At its start, such a stream is an error of the whole queue.
 async fn a_stream_that_is_refused_stops_no_other_handler(place: Place) {
     let queue = place.open().await;
     let theirs =
@@ -725,7 +725,7 @@ async fn a_stream_that_is_refused_stops_no_other_handler(place: Place) {
     let mail = HandlerName::new("mail").unwrap();
     queue.serve(&[ledger(), mail.clone()]).await;
     let refused = Hint { handler: mail, ..hint(Priority::Normal) };
-    // Long enough for the refusal to be heard.
+    // Long enough for the refusal to arrive.
     for _ in 0..50 {
         assert_eq!(queue.dispatch(slice::from_ref(&refused)).await.not_queued, 1);
         let sent = hints(1);
@@ -759,7 +759,7 @@ async fn a_message_that_is_no_hint_is_put_aside(place: Place) {
     soon("the stream is empty", put_aside).await;
 }
 
-/// Workers that hold as many hints as allowed get no more until they acknowledge; nothing is taken for broken meanwhile.
+/// Workers that hold the most hints allowed get no more until they acknowledge. Meanwhile the queue does not count as broken.
 async fn no_more_than_allowed_is_unacknowledged(place: Place) {
     let queue = place.open_with(|config| config.max_ack_pending = 3).await;
     let sent = hints(8);

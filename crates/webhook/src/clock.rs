@@ -1,10 +1,10 @@
-//! The time as something that is handed in, so that tests can choose it.
+//! The source of the current time. It is passed in, so that tests can choose the time.
 
 use time::OffsetDateTime;
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
-    /// The present moment, in UTC.
+    /// The current time, in UTC.
     fn now(&self) -> OffsetDateTime;
 }
 
@@ -18,7 +18,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still.
+/// A clock that always shows the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedClock(pub OffsetDateTime);
 

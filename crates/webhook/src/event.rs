@@ -1,4 +1,4 @@
-//! Events: facts a provider told us, never changed after they are written.
+//! Events: facts that a provider told us. They are never changed after they are recorded.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use crate::{Priority, PriorityRules, Proof, Request, SourceName, signature};
 
-/// The type of events that were genuine but could not be read.
+/// The type of an event that was genuine but could not be read.
 pub const UNREADABLE: &str = "unreadable";
 
-/// The longest dedupe key and label, in bytes: index entries must stay small whatever a provider sends.
+/// The longest dedupe key and label, in bytes. Index entries must stay small whatever a provider sends.
 const MAX_TEXT_BYTES: usize = 255;
 
 macro_rules! id {
@@ -24,7 +24,7 @@ macro_rules! id {
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// A new id; ids made later sort after ids made before.
+            /// A new id. Ids sort by the time at which they were made.
             pub fn new() -> Self {
                 Self(Uuid::now_v7())
             }
@@ -50,7 +50,7 @@ id! {
 }
 
 id! {
-    /// The id of a request that arrived, accepted or not; it stands on every line of the log about that request.
+    /// The id of a request that arrived, accepted or not. Every log line about the request has it.
     RequestId
 }
 
@@ -73,64 +73,64 @@ pub struct Event {
 }
 
 impl Event {
-    /// The id we gave it.
+    /// Its id, made by the gateway.
     pub fn id(&self) -> EventId {
         self.id
     }
 
-    /// What tells it from the source's other events.
+    /// The key by which a resend of it is recognised.
     pub fn dedupe_key(&self) -> &DedupeKey {
         &self.dedupe_key
     }
 
-    /// The provider's word for what happened, or [`UNREADABLE`].
+    /// Its type: the provider's word for what happened, or [`UNREADABLE`].
     pub fn event_type(&self) -> &Label {
         &self.event_type
     }
 
-    /// Whose event it is.
+    /// The provider's account that it belongs to.
     pub fn account(&self) -> Option<&Label> {
         self.account.as_ref()
     }
 
-    /// When it happened, by the provider's word.
+    /// When it happened, according to the provider.
     pub fn occurred_at(&self) -> Option<OffsetDateTime> {
         self.occurred_at
     }
 
-    /// The thing that it is about, by the provider's word.
+    /// The id of the object that it is about, according to the provider.
     pub fn object_id(&self) -> Option<&Label> {
         self.object_id.as_ref()
     }
 
-    /// How urgent it is.
+    /// Its priority.
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// The same event, as urgent as its source says, or else as its provider says.
+    /// The same event with the priority that its source sets, or else with the one that its provider gave it.
     #[must_use]
     pub fn with_priority_of(mut self, rules: &PriorityRules) -> Self {
         self.priority = rules.of(self.event_type.as_str()).unwrap_or(self.priority);
         self
     }
 
-    /// The provider's own id of it, where it has one.
+    /// The provider's own id of it, if it has one.
     pub fn provider_event_id(&self) -> Option<&Label> {
         self.provider_event_id.as_ref()
     }
 
-    /// The provider's id of this delivery, where that is not the event's.
+    /// The provider's id of this delivery, if it differs from the event's id.
     pub fn delivery_id(&self) -> Option<&Label> {
         self.delivery_id.as_ref()
     }
 
-    /// Words to find it by.
+    /// Words by which it can be found.
     pub fn tags(&self) -> &[Label] {
         &self.tags
     }
 
-    /// How long its dedupe key stands for it; `None` is for ever.
+    /// How long a request with the same dedupe key counts as a resend of it; `None` means for ever.
     pub fn key_window(&self) -> Option<Duration> {
         self.key_window
     }
@@ -140,22 +140,22 @@ impl Event {
         &self.body
     }
 
-    /// The request it came with.
+    /// The request that it came with.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
     }
 }
 
-/// A genuine request with the circumstances of its arrival; shared by the events in it.
+/// A genuine request and how it arrived. The events of the request share it.
 #[derive(Debug)]
 pub struct Delivery {
     /// The request.
     pub request: Arc<Request>,
     /// Where and when it came.
     pub arrival: Arrival,
-    /// Why it is genuine.
+    /// Why it counts as genuine.
     pub proof: Proof,
-    /// How many events are in it.
+    /// The number of events in it.
     pub event_count: usize,
 }
 
@@ -164,22 +164,22 @@ pub struct Delivery {
 pub struct Arrival {
     /// The request's id.
     pub request_id: RequestId,
-    /// The source it was sent to.
+    /// The source that it was sent to.
     pub source: SourceName,
     /// The client's address.
     pub remote_address: IpAddr,
-    /// When its last byte was here.
+    /// When its last byte arrived.
     pub received_at: OffsetDateTime,
-    /// The sender's trace, if it sent one.
+    /// The sender's trace id, if it sent one.
     pub trace_id: Option<String>,
 }
 
-/// What tells an event from the other events of its source: short, printable text.
+/// The key by which a resend of an event is recognised within its source. It is short, printable text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DedupeKey(String);
 
 impl DedupeKey {
-    /// Takes the provider's key as it is, or its hash if it is too long or not printable.
+    /// Uses the provider's key unchanged, or its hash if the key is too long or not printable.
     pub fn new(text: String) -> Self {
         Self(short_and_printable(text, MAX_TEXT_BYTES))
     }
@@ -190,12 +190,12 @@ impl DedupeKey {
     }
 }
 
-/// A provider's word that is only shown, filtered and matched: short, printable text.
+/// A text of a provider that is only shown, filtered and matched. It is short and printable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(String);
 
 impl Label {
-    /// Takes the provider's word, cut to length and with control characters replaced.
+    /// Takes the provider's text, cuts it to length and replaces unprintable characters.
     pub fn new(mut text: String) -> Self {
         if text.len() > MAX_TEXT_BYTES {
             text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
@@ -207,13 +207,14 @@ impl Label {
         Self(text)
     }
 
-    /// The word as text.
+    /// The label as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The text as it is, or its hash if it is longer than `max_bytes` or not printable. An index of the store takes neither.
+/// The unchanged text, or its hash if it is longer than `max_bytes` or not printable. An index of the store takes
+/// neither.
 pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
     if text.len() <= max_bytes && !text.chars().any(is_unprintable) {
         return text;
@@ -221,8 +222,9 @@ pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
     format!("sha256:{}", signature::sha256_hex(text.as_bytes()))
 }
 
-/// Control characters, line separators, and what Unicode calls format characters or ignorable: what turns the direction of
-/// writing, joins, separates or tags without being seen. All can make a log or a page show what is not there, or hide what is.
+/// Control characters, line separators, and the characters that Unicode calls format or ignorable characters. They are
+/// invisible, and some change the direction of writing. All can make a log or a page show text that is not there, or
+/// hide text that is.
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,6 +1,7 @@
-//! Why a request was refused, in words that lead to the fix: by trying what usually goes wrong until one try verifies.
+//! Finds the probable cause of a refusal, in words that lead to the fix. It undoes common mistakes one by one, until
+//! the request verifies.
 //!
-//! This is work for a request that is not genuine, so the caller limits how often it is done.
+//! This costs time for a request that is not genuine, so the caller must limit how often it happens.
 
 use http::{HeaderName, header};
 use serde_json::value::RawValue;
@@ -8,10 +9,10 @@ use time::OffsetDateTime;
 
 use crate::{Proof, Proved, Provider, Refusal, Request, Secrets, json};
 
-/// Requests beyond this size are not proved again and again to find out what happened to them.
+/// Larger requests are not explained, because each try computes signatures again.
 const REQUEST_MAX_BYTES: usize = 64 * 1024;
 
-/// An endpoint to which the request could have been meant to go.
+/// An endpoint for which a request may have been meant.
 pub struct Endpoint<'a> {
     /// The source's name.
     pub source: &'a str,
@@ -21,8 +22,8 @@ pub struct Endpoint<'a> {
     pub secrets: &'a Secrets,
 }
 
-/// What probably happened to a request that was refused with `refusal` at `endpoint`, if it can be found out. `others` are
-/// the other sources, `known` providers whose headers are recognised.
+/// The probable reason why `endpoint` refused a request with `refusal`, if one can be found. `others` are the other
+/// sources. `known` are the providers whose headers are recognised.
 pub fn explain(
     refusal: &Refusal,
     request: &Request,
@@ -53,7 +54,7 @@ fn size_bytes(request: &Request) -> usize {
 fn another_source(request: &Request, others: &[Endpoint<'_>], now: OffsetDateTime) -> Option<String> {
     let other = others.iter().find(|other| is_proved(request, other, now))?;
     Some(format!(
-        "it is signed for the source `{}` and its secret: send it there, or exchange the secrets of the two",
+        "it is signed for the source `{}` and its secret: send it there, or swap the two secrets if they are mixed up",
         other.source
     ))
 }
@@ -63,7 +64,7 @@ fn another_url(request: &Request, endpoint: &Endpoint<'_>, now: OffsetDateTime) 
         .into_iter()
         .find(|url| is_proved(&Request { url: url.clone(), ..request.clone() }, endpoint, now))?;
     Some(format!(
-        "it is signed for the URL {url}, but {} was taken for its URL: set `public_url` to what the provider calls",
+        "it is signed for the URL {url}, but was checked with the URL {}: set `public_url` to the URL that the provider calls",
         request.url
     ))
 }
@@ -88,7 +89,7 @@ fn other_urls(request: &Request) -> Vec<String> {
     urls
 }
 
-/// The host we take for ours, and what the request says.
+/// The configured host, and the hosts that the request's headers name.
 fn hosts<'a>(request: &'a Request, configured: &'a str) -> Vec<&'a str> {
     let forwarded = HeaderName::from_static("x-forwarded-host");
     let said = [header::HOST, forwarded].into_iter().filter_map(|name| request.headers.get(name)?.to_str().ok());
@@ -102,15 +103,15 @@ fn another_body(request: &Request, endpoint: &Endpoint<'_>, now: OffsetDateTime)
         .into_iter()
         .find(|(body, _)| is_proved(&Request { body: body.clone().into(), ..request.clone() }, endpoint, now))?;
     Some(format!(
-        "the body was re-encoded on the way ({what}): let whatever stands before Hookfast pass the body as it is"
+        "the body was re-encoded on the way ({what}): configure the proxy in front of Hookfast to pass the body unchanged"
     ))
 }
 
 fn other_bodies(body: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     let mut bodies = vec![
         (body.trim_ascii_end().to_vec(), "blanks or a line break were added at its end"),
-        ([body, b"\n"].concat(), "the line break at its end was cut off"),
-        ([body, b"\r\n"].concat(), "the line break at its end was cut off"),
+        ([body, b"\n"].concat(), "the line break at its end was removed"),
+        ([body, b"\r\n"].concat(), "the line break at its end was removed"),
     ];
     if let Ok(parsed) = json::parse(body) {
         for spaced in [false, true] {
@@ -125,7 +126,7 @@ fn other_bodies(body: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     bodies
 }
 
-/// The same JSON as others would print it: with a blank after `,` and `:`, with `\/`, with `\uXXXX`.
+/// The same JSON in the form that other programs print: with a blank after `,` and `:`, with `\/`, with `\uXXXX`.
 fn reprint(parsed: &RawValue, spaced: bool, slashes: bool, ascii: bool) -> Vec<u8> {
     let text = parsed.get();
     let mut out = String::with_capacity(text.len());
@@ -181,19 +182,20 @@ fn print_string(string: &str, slashes: bool, ascii: bool, out: &mut String) {
 }
 
 fn another_provider(request: &Request, endpoint: &Endpoint<'_>, known: &[&dyn Provider]) -> Option<String> {
-    // Some providers have two families of headers, so not all need be there.
+    // Some providers have two sets of proof headers, so a request need not have all of them.
     let recognised = |provider: &dyn Provider| {
         let headers = provider.proof_headers().iter().filter(|name| **name != header::AUTHORIZATION);
         headers.filter(|name| request.headers.contains_key(*name)).count()
     };
     let others = known.iter().filter(|provider| provider.name() != endpoint.provider.name());
-    // The first of those with the most.
+    // The provider with the most matching headers. The first one, if several have the same number.
     let provider = others.rev().max_by_key(|provider| recognised(**provider))?;
     if recognised(*provider) == 0 {
         return None;
     }
     Some(format!(
-        "it has the headers of `{}`, but this source is of `{}`: change `provider`, or the URL at the provider",
+        "it has the headers of `{}`, but this source is of `{}`: change `provider` in the configuration, or the URL at the \
+         provider",
         provider.name(),
         endpoint.provider.name()
     ))

@@ -1,42 +1,44 @@
-//! Why a job was not done, and what that means for its future.
+//! Why a run of a job failed, and what that means for the next run.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What went wrong, in a few words that can be counted and filtered by.
+/// The kind of a failure, to count and filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// It took too long.
+    /// The run took too long.
     Timeout,
-    /// The other side wants us to slow down.
+    /// The other side asks for fewer requests.
     RateLimited,
     /// The name of the other side could not be looked up.
     Dns,
-    /// The other side was not reached, or broke off.
+    /// The other side could not be reached, or the connection broke.
     Network,
-    /// The event is not what the handler understands.
+    /// The handler does not understand the event.
     BadPayload,
-    /// The handler or the other side does not want it.
+    /// The handler or the other side refused the event for good.
     Refused,
     /// The handler panicked.
     Panic,
-    /// Anything else in the handler.
+    /// Any other error of the handler.
     Internal,
     /// The process died while the job was running, or lost its lease.
     Crash,
-    /// The gateway's own store went away under the handler. Not the handler's fault, so it does not count as an attempt.
+    /// The gateway's own store failed during the run. That is not the handler's fault, so the run does not count as an
+    /// attempt.
     Pipeline,
-    /// The process was shut down, or could not renew the lease. Not the handler's fault either.
+    /// The process was shut down, or could not renew the lease. That is not the handler's fault either.
     Interrupted,
-    /// The handler put the job off ([`Failure::snooze`]). No failure, and no attempt.
+    /// The handler postponed the job with [`Failure::snooze`]. This is no failure, and the run does not count as an
+    /// attempt.
     Snoozed,
 }
 
 impl FailureKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 12] = [
         Self::Timeout,
         Self::RateLimited,
@@ -52,7 +54,7 @@ impl FailureKind {
         Self::Snoozed,
     ];
 
-    /// The word for it, in tables, metrics and on the command line.
+    /// The kind as a word, for tables, metrics and the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -73,22 +75,22 @@ impl FailureKind {
 
 crate::enum_of_words!(FailureKind, "a kind of failure");
 
-/// Why a handler did not do its job. Any error turns into one with `?`, and then the job is tried again later; giving up
-/// is said out loud, with [`Failure::give_up`].
+/// Why a handler did not do its job. Every error becomes a `Failure` with `?`, and then the job is tried again later. A
+/// handler that wants to give up returns [`Failure::give_up`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong.
+    /// The kind of the failure.
     pub kind: FailureKind,
-    /// The same for people.
+    /// A message for people.
     pub message: String,
-    /// Trying again cannot help.
+    /// Whether trying again cannot help.
     pub is_permanent: bool,
-    /// Not before this time has passed, by the word of the other side.
+    /// The shortest wait before the next attempt, if the other side asked for one.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// Try again later, as the policy says.
+    /// Try again later, according to the retry policy.
     pub fn retry(kind: FailureKind, message: impl fmt::Display) -> Self {
         Self { kind, message: message.to_string(), is_permanent: false, retry_after: None }
     }
@@ -98,8 +100,8 @@ impl Failure {
         Self { retry_after: Some(wait), ..Self::retry(FailureKind::RateLimited, message) }
     }
 
-    /// Run the job again after `wait`: this run was no attempt, and nothing failed. A job can be put off without limit; its
-    /// history shows each time.
+    /// Run the job again after `wait`. This is no failure, and the run does not count as an attempt. A job can be
+    /// postponed without limit; its history shows each time.
     pub fn snooze(wait: Duration, message: impl fmt::Display) -> Self {
         Self { retry_after: Some(wait), ..Self::retry(FailureKind::Snoozed, message) }
     }
@@ -109,12 +111,12 @@ impl Failure {
         Self { is_permanent: true, ..Self::retry(FailureKind::Refused, message) }
     }
 
-    /// The event is not what the handler understands, so trying again cannot help.
+    /// The handler does not understand the event, so trying again cannot help.
     pub fn bad_payload(message: impl fmt::Display) -> Self {
         Self { is_permanent: true, ..Self::retry(FailureKind::BadPayload, message) }
     }
 
-    /// The other side was not reached.
+    /// The other side could not be reached. Try again later.
     pub fn network(message: impl fmt::Display) -> Self {
         Self::retry(FailureKind::Network, message)
     }
@@ -126,7 +128,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whatever else goes wrong in a handler. This is also why `Failure` is no [`std::error::Error`] itself.
+/// Every error of a handler becomes a failure. For that reason `Failure` cannot be a [`std::error::Error`] itself.
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let error: &(dyn std::error::Error + 'static) = &error;
@@ -135,7 +137,7 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
     }
 }
 
-/// What the standard library says when a name cannot be looked up: the error has no kind of its own.
+/// The standard library's message when a name cannot be looked up. Its error has no kind for that.
 const LOOKUP_FAILED: &str = "failed to lookup address information";
 
 fn kind_of_io_error(error: &std::io::Error) -> FailureKind {
@@ -151,7 +153,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let words = error.to_string();
-        // Many errors repeat their cause.
+        // Many errors repeat their cause in their own message.
         if !text.contains(&words) {
             text = format!("{text}: {words}");
         }

@@ -1,27 +1,27 @@
-//! Forms and queries: `name=value&name=value`, percent-encoded.
+//! Reads forms and queries: `name=value&name=value`, percent-encoded.
 
 use std::borrow::Cow;
 
-/// All pairs, decoded, in order.
+/// All pairs in order, decoded.
 pub fn pairs(form: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     form_urlencoded::parse(form)
 }
 
-/// The value of a name that stands there once.
+/// The value of a name. `None` if the name is missing or occurs more than once.
 pub fn value<'a>(form: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
     let mut found = form.split(|byte| *byte == b'&').filter(|pair| has_name(pair, name));
     let (_, value) = pairs(found.next()?).next()?;
     found.next().is_none().then_some(value)
 }
 
-/// Only what could be the name is decoded: a body can have millions of pairs.
+/// Decodes a name only if it could be the wanted one, because a body can have millions of pairs.
 fn has_name(pair: &[u8], name: &str) -> bool {
     let found = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
     let could_be = (name.len()..=3 * name.len()).contains(&found.len());
     !pair.is_empty() && could_be && pairs(pair).next().is_some_and(|(found, _)| found == name)
 }
 
-/// What follows the question mark of a URL.
+/// The query of a URL: the text after the question mark.
 pub fn query(url: &str) -> &str {
     let url = url.split('#').next().unwrap_or_default();
     url.split_once('?').map_or("", |(_, query)| query)

@@ -1,4 +1,4 @@
-//! The two steps every webhook takes: verify, then read.
+//! The two steps that every webhook takes: verify, then read.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::{
     Secret, Secrets, UNREADABLE, Unreadable, signature,
 };
 
-/// A request that is proved to come from its provider, as it left there.
+/// A request that is proved to come from its provider, unchanged.
 #[derive(Debug)]
 pub struct Genuine {
     request: Arc<Request>,
     proof: Proof,
 }
 
-/// What became of a request that was not refused.
+/// A request that was not refused.
 #[derive(Debug)]
 pub enum Verified {
     /// It may carry events.
     Genuine(Genuine),
-    /// It only asks whether we are there, and this is the answer.
+    /// The provider only checks that the endpoint exists. This is the answer to that check.
     Handshake(Answer),
 }
 
@@ -55,10 +55,11 @@ pub fn verify(
     })
 }
 
-/// What stands in the place of a secret that came along.
+/// Replaces a secret in a stored request.
 const REDACTED: &str = "REDACTED";
 
-/// The request without the secret in its headers and URL: what is stored must not let anybody who reads it send, too.
+/// The request without the secret in its headers and URL. Otherwise everyone who can read stored requests could also
+/// send some.
 fn without_token(request: &Request, token: &Secret) -> Request {
     let token = token.expose().as_bytes();
     let mut headers = request.headers.clone();
@@ -71,7 +72,7 @@ fn without_token(request: &Request, token: &Secret) -> Request {
     Request { url: url.unwrap_or_else(|| request.url.clone()), headers, ..request.clone() }
 }
 
-/// The text without the token, in whatever way its characters are percent-encoded; none if the token is not in it.
+/// The text without the token, however its characters are percent-encoded. `None` if the token is not in the text.
 fn redact(text: &[u8], token: &[u8]) -> Option<Vec<u8>> {
     let mut redacted = Vec::new();
     let (mut kept, mut at) = (0, 0);
@@ -90,7 +91,7 @@ fn redact(text: &[u8], token: &[u8]) -> Option<Vec<u8>> {
     (kept > 0).then_some(redacted)
 }
 
-/// How many bytes of the text's beginning spell the token, if they do.
+/// If the text begins with the token, the number of bytes that the token takes there.
 fn spelled_length(text: &[u8], token: &[u8]) -> Option<usize> {
     if text.starts_with(token) {
         return Some(token.len());
@@ -98,8 +99,8 @@ fn spelled_length(text: &[u8], token: &[u8]) -> Option<usize> {
     token.iter().try_fold(0, |length, byte| Some(length + spelled_byte(&text[length..], *byte)?))
 }
 
-/// How many bytes of the text's beginning spell this byte: one if it stands there as it is, three if it is percent-encoded,
-/// and more if its percent sign is encoded, too (`%2541`).
+/// If the text begins with this byte, the number of bytes that it takes there: one if it is not encoded, three if it is
+/// percent-encoded, and more if its percent sign is encoded, too (`%2541`).
 fn spelled_byte(text: &[u8], byte: u8) -> Option<usize> {
     let Some(digits) = text.strip_prefix(b"%") else { return (text.first() == Some(&byte)).then_some(1) };
     let encoded_signs = 2 * digits.chunks_exact(2).take_while(|pair| *pair == b"25").count();
@@ -118,8 +119,8 @@ fn refuse_repeated_headers(provider: &dyn Provider, request: &Request) -> Result
 }
 
 impl Genuine {
-    /// The events in the request. One that cannot be read is kept whole, as an event of type [`UNREADABLE`], together
-    /// with the reason.
+    /// The events in the request. If the provider cannot read the request, the result is one event of type
+    /// [`UNREADABLE`] with the whole body, and the reason.
     pub fn read(self, provider: &dyn Provider, arrival: Arrival) -> (Vec<Event>, Option<Unreadable>) {
         let (readings, problem) = match self.readings(provider) {
             Ok(readings) => (readings, None),
@@ -133,7 +134,7 @@ impl Genuine {
         (events, problem)
     }
 
-    /// Why it is genuine.
+    /// Why the request counts as genuine.
     pub fn proof(&self) -> Proof {
         self.proof
     }
@@ -143,25 +144,26 @@ impl Genuine {
         &self.request
     }
 
-    /// What the provider finds in the request.
+    /// The events that the provider finds in the request.
     pub fn readings(&self, provider: &dyn Provider) -> Result<Vec<Reading>, Unreadable> {
         provider.read(&self.request)
     }
 
-    /// What the provider wants to hear once the events are durable.
+    /// The answer that the provider expects once the events are durable.
     pub fn answer(&self, provider: &dyn Provider) -> Answer {
         provider.answer(&self.request)
     }
 
     fn unreadable(&self) -> Reading {
         let Request { url, body, .. } = &*self.request;
-        // Where a body is empty, everything stands in the URL. Otherwise the URL may not be signed, and could be any.
+        // If the body is empty, the URL has the content. If not, the URL must not count: it may be unsigned, and then a
+        // resend could have any URL.
         let hash = signature::sha256_hex(if body.is_empty() { url.as_bytes() } else { body });
         Reading::new(format!("{UNREADABLE}:{hash}"), UNREADABLE, body.clone())
     }
 }
 
-/// More words than this would be data of the event's own.
+/// The most tags of an event.
 const TAGS_MAX: usize = 16;
 
 /// The tag of an event that only says where its content can be fetched.
@@ -174,7 +176,7 @@ fn event(reading: Reading, delivery: &Arc<Delivery>) -> Event {
         dedupe_key: DedupeKey::new(reading.dedupe_key),
         event_type: Label::new(reading.event_type),
         account: reading.account.map(Label::new),
-        // No event is older than our calendar, and Postgres takes no time before 4713 BC.
+        // A year before 1 cannot be right, and Postgres takes no time before 4713 BC.
         occurred_at: reading.occurred_at.filter(|time| time.year() > 0),
         object_id: reading.object_id.map(Label::new),
         priority: reading.priority,

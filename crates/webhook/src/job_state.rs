@@ -2,31 +2,31 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job is on its way: `pending` → `processing` → `succeeded`, or `failed` until its retry is due, or `dead_letter`
-/// until an operator replays or resolves it.
+/// The state of a job: `pending` → `processing` → `succeeded`. After a failed attempt it is `failed` until its retry is
+/// due. After the last attempt it is `dead_letter` until an operator replays or resolves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// It waits for a worker.
+    /// The job waits for a worker.
     Pending,
-    /// A worker runs it.
+    /// A worker runs the job.
     Processing,
-    /// Its last attempt failed; it waits for the next one.
+    /// The last attempt failed, and the job waits for the next one.
     Failed,
-    /// It is done.
+    /// The job is done.
     Succeeded,
-    /// It gave up.
+    /// The job gave up.
     DeadLetter,
-    /// An operator ended it without a run.
+    /// An operator ended the job without a run.
     Resolved,
 }
 
 impl JobState {
-    /// All of them, in the order of a job's life.
+    /// All states, in the order of a job's life.
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Processing, Self::Failed, Self::Succeeded, Self::DeadLetter, Self::Resolved];
 
-    /// The word for it, in tables, metrics, JSON and on the command line.
+    /// The state as a word, for tables, metrics, JSON and the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -38,7 +38,7 @@ impl JobState {
         }
     }
 
-    /// Whether a worker still has something to do for it.
+    /// Whether the job still has to run.
     pub fn is_unfinished(self) -> bool {
         matches!(self, Self::Pending | Self::Processing | Self::Failed)
     }

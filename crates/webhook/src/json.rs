@@ -1,5 +1,5 @@
-//! Finding a few members in JSON without reading the rest: one pass, no recursion into what nobody asked for, and every
-//! member as the bytes that came.
+//! Finds a few members in JSON without parsing the rest. It makes one pass, does not recurse into other members, and
+//! returns every member with its original bytes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,16 +10,16 @@ use serde_json::value::RawValue;
 
 use crate::Unreadable;
 
-/// How many events one request may hold. More is kept whole, as one event that could not be read.
+/// The most events in one request. A request with more becomes one unreadable event.
 pub const EVENTS_MAX: usize = 10_000;
 
-/// How deeply large JSON may be nested. No provider comes near it; what does is meant to make us work.
+/// The deepest nesting of large JSON. No provider comes near it; deeper JSON is meant to cost us time.
 const DEPTH_MAX: usize = 128;
 
-/// JSON up to this size is read however deeply it is nested, which does not take long.
+/// Up to this size JSON may be nested to any depth, because reading it takes little time.
 const NESTED_FREELY_BYTES: usize = 1024 * 1024;
 
-/// Ends at the first bracket that is too deep, so that the worst nesting costs the least.
+/// Stops at the first bracket that is too deep, so that the deepest nesting costs the least time.
 fn refuse_deep_nesting(json: &[u8]) -> Result<(), Unreadable> {
     if json.len() <= NESTED_FREELY_BYTES {
         return Ok(());
@@ -34,7 +34,7 @@ fn refuse_deep_nesting(json: &[u8]) -> Result<(), Unreadable> {
             _ => {}
         }
         if depth > DEPTH_MAX {
-            return Err(Unreadable(format!("it is large and nested more than {DEPTH_MAX} levels deep")));
+            return Err(Unreadable(format!("the body is large and nested more than {DEPTH_MAX} levels deep")));
         }
     }
     Ok(())
@@ -56,7 +56,7 @@ pub fn parse(bytes: &[u8]) -> Result<&RawValue, Unreadable> {
     serde_json::from_slice(bytes).map_err(|error| unreadable("the body is not JSON", &error))
 }
 
-/// The members of an object that have these names. A name that stands there twice is an error: which of the two is it?
+/// The members of an object that have these names. A name that occurs twice is an error, because either could be meant.
 ///
 /// ```
 /// let body = br#"{"id":"evt_1","data":{"a":[1,2]},"type":"t"}"#;
@@ -74,7 +74,7 @@ pub fn members<'a, const N: usize>(
         if let Some(place) = names.iter().position(|wanted| *wanted == name) {
             let value = take()?;
             if found[place].replace(value).is_some() {
-                return Err(format!("`{}` stands there twice", names[place]));
+                return Err(format!("`{}` occurs twice", names[place]));
             }
         }
         Ok(())
@@ -82,7 +82,7 @@ pub fn members<'a, const N: usize>(
     Ok(found)
 }
 
-/// What stands at each of these paths of member names. A path of no name is the whole.
+/// The value at each of these paths of member names. An empty path means the whole JSON.
 pub fn select<'a, P: AsRef<[String]>>(json: &'a [u8], paths: &[P]) -> Result<Vec<Option<&'a RawValue>>, Unreadable> {
     refuse_deep_nesting(json)?;
     let mut found = vec![None; paths.len()];
@@ -100,7 +100,7 @@ fn descend<'a>(
         found[*index] = Some(parse(json)?);
     }
     let deeper = wanted.iter().any(|(_, path)| !path.is_empty());
-    // A path through something that is no object leads nowhere.
+    // A path through a value that is not an object finds nothing.
     if !deeper || !begins_with(json, b'{') {
         return Ok(());
     }
@@ -115,16 +115,16 @@ fn descend<'a>(
         if below.is_empty() {
             return Ok(());
         }
-        // Paths that begin with other names are other ones, so the first tells the name.
+        // All paths in `below` begin with this name, so the index of the first one stands for the name.
         if seen.contains(&below[0].0) {
-            return Err(format!("`{}` stands there twice", name.escape_debug()));
+            return Err(format!("`{}` occurs twice", name.escape_debug()));
         }
         seen.push(below[0].0);
         descend(take()?.get().as_bytes(), &below, found).map_err(|problem| problem.0)
     })
 }
 
-/// The elements of an array, as they came. There may be up to [`EVENTS_MAX`].
+/// The elements of an array, with their original bytes. There may be up to [`EVENTS_MAX`].
 pub fn elements(array: &[u8]) -> Result<Vec<&RawValue>, Unreadable> {
     refuse_deep_nesting(array)?;
     struct Elements;
@@ -147,19 +147,20 @@ pub fn elements(array: &[u8]) -> Result<Vec<&RawValue>, Unreadable> {
         }
     }
     if !begins_with(array, b'[') {
-        return Err(Unreadable("this is no array".into()));
+        return Err(Unreadable("an array was expected".into()));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(array);
     let elements = deserializer.deserialize_seq(Elements).and_then(|elements| deserializer.end().map(|()| elements));
-    elements.map_err(|error| unreadable("this is no array, or one with too many elements", &error))
+    elements.map_err(|error| unreadable("this is not a valid array, or it has too many elements", &error))
 }
 
-/// Looked at first, because the parser reads a text of megabytes to the end only to say that it is no object.
+/// Checks the first byte. The parser would read a string of megabytes to its end only to report that it is no object.
 fn begins_with(json: &[u8], mark: u8) -> bool {
     json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&mark)
 }
 
-/// Calls `visit` with the name of each member and a way to its value, in order. What is not taken is skipped.
+/// Calls `visit` for each member in order, with its name and a way to read its value. Values that `visit` does not read
+/// are skipped.
 pub fn for_each_member<'a>(
     object: &'a [u8],
     visit: impl FnMut(&str, &mut dyn FnMut() -> Result<&'a RawValue, String>) -> Result<(), String>,
@@ -168,13 +169,13 @@ pub fn for_each_member<'a>(
     visit_members(object, visit)
 }
 
-/// The same within what was looked at already.
+/// Like [`for_each_member`], for JSON whose depth was already checked.
 fn visit_members<'a>(
     object: &'a [u8],
     mut visit: impl FnMut(&str, &mut dyn FnMut() -> Result<&'a RawValue, String>) -> Result<(), String>,
 ) -> Result<(), Unreadable> {
     if !begins_with(object, b'{') {
-        return Err(Unreadable("the body is no JSON object".into()));
+        return Err(Unreadable("the body is not a JSON object".into()));
     }
     let mut problem = None;
     let mut deserializer = serde_json::Deserializer::from_slice(object);
@@ -182,7 +183,7 @@ fn visit_members<'a>(
     let result = members.deserialize(&mut deserializer).and_then(|()| deserializer.end());
     match (problem, result) {
         (Some(problem), _) => Err(Unreadable(problem)),
-        (None, Err(error)) => Err(unreadable("the body is no JSON object", &error)),
+        (None, Err(error)) => Err(unreadable("the body is not a JSON object", &error)),
         (None, Ok(())) => Ok(()),
     }
 }
@@ -236,7 +237,7 @@ impl<'de> Visitor<'de> for Members<'_, 'de> {
     }
 }
 
-/// A name, borrowed if it has no escapes.
+/// Reads a name, and borrows it if it has no escapes.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -268,7 +269,8 @@ pub fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 
-/// The text of a string or a number, which providers like to exchange for each other. Not of an empty string.
+/// The text of a string or a number, because providers sometimes send one in place of the other. `None` for an empty
+/// string.
 pub fn scalar(value: Option<&RawValue>) -> Option<String> {
     let raw = value?.get();
     match raw.as_bytes().first()? {
@@ -278,12 +280,12 @@ pub fn scalar(value: Option<&RawValue>) -> Option<String> {
     }
 }
 
-/// A value's bytes as a part of the body it stands in, without copying them.
+/// A value's bytes as a slice of the body that contains it, without copying them.
 pub fn slice_of(body: &Bytes, value: &RawValue) -> Bytes {
     body.slice_ref(value.get().as_bytes())
 }
 
-/// The place and not the parser's words, which quote the payload.
+/// Names the place of the error. The parser's own message is left out, because it quotes the payload.
 fn unreadable(problem: &str, error: &serde_json::Error) -> Unreadable {
     Unreadable(format!("{problem} (line {}, column {})", error.line(), error.column()))
 }
@@ -335,7 +337,7 @@ mod tests {
             format!(r#"{{"text":"{}","deep":{}1{}}}"#, "[\\\"{".repeat(text), "[".repeat(levels), "]".repeat(levels))
         };
         let large = NESTED_FREELY_BYTES / 3;
-        assert!(members(&nested(DEPTH_MAX - 1, large), ["deep"]).is_ok(), "what stands in a text is no nesting");
+        assert!(members(&nested(DEPTH_MAX - 1, large), ["deep"]).is_ok(), "brackets in a string do not count");
         assert!(members(&nested(DEPTH_MAX, large), ["deep"]).is_err());
         assert!(members(&nested(DEPTH_MAX * 10, 1), ["deep"]).is_ok(), "it is not large");
         assert!(parse("[".repeat(2 * NESTED_FREELY_BYTES).as_bytes()).is_err());

@@ -1,6 +1,6 @@
-//! The words of Hookfast, and the rules that need no I/O.
+//! The types that all crates share, and the rules that need no I/O.
 //!
-//! A webhook goes through these types, each made only from the one before, so that what was not verified cannot be
+//! A webhook goes through these types. Each can be made only from the one before, so unverified data cannot be
 //! recorded:
 //!
 //! ```text
@@ -9,7 +9,8 @@
 //!    └───────────────▶ Refusal
 //! ```
 //!
-//! The only way to evidence is the comparison in [`signature`]; what came without any is marked as such in its [`Proof`].
+//! Only the comparison in [`signature`] makes evidence. The [`Proof`] of a request without evidence says that it has
+//! none.
 
 mod clock;
 mod event;

@@ -1,4 +1,4 @@
-//! The ways in which providers write times.
+//! Reads the forms in which providers write times.
 
 use serde_json::value::RawValue;
 use time::format_description::well_known::Rfc3339;
@@ -7,7 +7,7 @@ use time::{OffsetDateTime, PrimitiveDateTime, UtcOffset};
 
 use crate::json;
 
-/// Unix times from here on are milliseconds: as seconds they would be in the year 5138.
+/// Unix times from this number on are milliseconds. As seconds they would be in the year 5138 or later.
 const MILLISECONDS_FROM: f64 = 1e11;
 
 /// A time in a JSON value.
@@ -30,7 +30,7 @@ pub fn from_text(text: &str) -> Option<OffsetDateTime> {
 
 fn from_unix(number: f64) -> Option<OffsetDateTime> {
     let seconds = if number.abs() < MILLISECONDS_FROM { number } else { number / 1000.0 };
-    // Microseconds are as exact as a fraction in a 64-bit number is, and as we can store.
+    // A 64-bit number holds no more exact fraction than microseconds, and neither does the store.
     let micros = (seconds * 1e6).round();
     if !micros.is_finite() || micros.abs() > 1e18 {
         return None;
@@ -38,13 +38,14 @@ fn from_unix(number: f64) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp_nanos(micros as i128 * 1000).ok()
 }
 
-/// `2025-10-09 11:53:12`, which says nothing about its zone: `offset` does.
+/// A time such as `2025-10-09 11:53:12`. It names no zone, so `offset` gives it.
 pub fn from_local(text: &str, offset: UtcOffset) -> Option<OffsetDateTime> {
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
     Some(PrimitiveDateTime::parse(text, format).ok()?.assume_offset(offset))
 }
 
-/// `Thu Oct 09 2025 11:53:12 GMT+0300`, as JavaScript prints a date; a name of the zone may follow in parentheses.
+/// A time such as `Thu Oct 09 2025 11:53:12 GMT+0300`, as JavaScript prints it. The name of the zone may follow in
+/// parentheses.
 pub fn from_javascript(text: &str) -> Option<OffsetDateTime> {
     let text = text.split(" (").next()?;
     let format = format_description!(

@@ -1,10 +1,11 @@
-//! Names that appear in URLs, tables, metrics and queue subjects, and therefore follow one narrow rule.
+//! Names of sources and handlers. They appear in URLs, tables, metrics and queue subjects, so one narrow rule holds for
+//! all.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// The text is no name: names are `[a-z0-9][a-z0-9_-]{0,62}`.
+/// The text is not a name. Names match `[a-z0-9][a-z0-9_-]{0,62}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a name: use 1 to 63 lower-case letters, digits, `-` or `_`, and start with a letter or digit")]
 pub struct InvalidName(String);
@@ -55,7 +56,7 @@ name! {
 }
 
 name! {
-    /// The name of a handler: what acts on events.
+    /// The name of a handler: code that acts on events.
     HandlerName
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{Pattern, Priority};
 
-/// Rules such as `order.*` = high. The most exact rule decides: a whole type before a pattern, a longer pattern before a
-/// shorter one.
+/// Rules such as `order.*` = high. The most exact rule decides: a whole type before a pattern, and a longer pattern
+/// before a shorter one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PriorityRules(Vec<(Pattern, Priority)>);
 
@@ -20,7 +20,7 @@ impl PriorityRules {
         self.0.iter()
     }
 
-    /// The priority of events of this type, if a rule fits.
+    /// The priority of events of this type, if a rule matches.
     pub fn of(&self, event_type: &str) -> Option<Priority> {
         self.0.iter().find(|(pattern, _)| pattern.matches(event_type)).map(|(_, priority)| *priority)
     }

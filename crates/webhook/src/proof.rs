@@ -1,10 +1,10 @@
-//! Why a request is taken for genuine.
+//! The reason why a request counts as genuine.
 
 use serde::Serialize;
 
 /// Evidence that a request is genuine, or the statement that its provider gives none. It is stored with the events.
 ///
-/// Only a comparison in [`crate::signature`] gives evidence:
+/// Only a comparison in [`crate::signature`] makes evidence:
 ///
 /// ```compile_fail
 /// let proof = hookfast_webhook::Proof::by_secret(hookfast_webhook::ProofKind::Signature, 0);
@@ -21,13 +21,13 @@ pub struct Proof {
 pub enum ProofKind {
     /// A signature covers the events.
     Signature,
-    /// A signature covers the events, but not what says of which type they are.
+    /// A signature covers the events, but not the part of the request that states their type.
     SignatureWithoutType,
-    /// A signature came along, but covers only a part that is not the events.
+    /// The request has a signature, but it covers only a part that does not contain the events.
     PartialSignature,
-    /// A secret came along.
+    /// The request contains a secret of the source.
     Token,
-    /// Nothing: whoever knows the URL could have sent it.
+    /// There is no evidence: everyone who knows the URL could have sent the request.
     Unsigned,
 }
 
@@ -36,7 +36,7 @@ impl Proof {
         Self { kind, secret_index: Some(secret_index) }
     }
 
-    /// For requests of providers that prove nothing, or whose configuration asks for no proof.
+    /// The proof of a request whose provider signs nothing, or whose source is configured to check nothing.
     pub fn unsigned() -> Self {
         Self { kind: ProofKind::Unsigned, secret_index: None }
     }
@@ -47,7 +47,7 @@ impl Proof {
         Self { kind: ProofKind::PartialSignature, ..self }
     }
 
-    /// The same proof, for events whose type stands outside of what is signed. One that covers no events stays as it is.
+    /// The same proof, for events whose type is outside the signed part. A proof that covers no events is not changed.
     #[must_use]
     pub(crate) fn without_type(self) -> Self {
         let kind = if self.kind == ProofKind::Signature { ProofKind::SignatureWithoutType } else { self.kind };
@@ -59,12 +59,12 @@ impl Proof {
         self.kind == ProofKind::Signature
     }
 
-    /// Which of the source's secrets matched, counted from 0.
+    /// The index of the secret that matched, counted from 0.
     pub fn secret_index(&self) -> Option<usize> {
         self.secret_index
     }
 
-    /// The same, if that secret came along as it is.
+    /// The index of the secret that the request contains, if the proof is a token.
     pub(crate) fn token_index(&self) -> Option<usize> {
         self.secret_index.filter(|_| self.kind == ProofKind::Token)
     }
@@ -76,11 +76,11 @@ impl Proof {
 }
 
 impl ProofKind {
-    /// All of them, the strongest first.
+    /// All kinds, the strongest first.
     pub const ALL: [Self; 5] =
         [Self::Signature, Self::SignatureWithoutType, Self::PartialSignature, Self::Token, Self::Unsigned];
 
-    /// The word for it, as it is stored with the event.
+    /// The kind as the word that is stored with the event.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Signature => "signature",

@@ -1,4 +1,4 @@
-//! A provider's contract: how it signs, what it sends, what answer it wants.
+//! A provider's contract: how it signs, what it sends, what answer it expects.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use time::OffsetDateTime;
 use crate::signature::{KeyPair, Scheme};
 use crate::{Proof, Refusal, Request, Secret, Secrets};
 
-/// A third party's contract. Pure: request, secrets and the time go in; no clock, no I/O, no state.
+/// A third party's contract. The methods are pure functions of request, secrets and time: no clock, no I/O, no state.
 pub trait Provider: Send + Sync {
     /// The provider's name, as in `provider = "stripe"`.
     fn name(&self) -> &str;
 
-    /// The methods the provider uses.
+    /// The HTTP methods that the provider uses.
     fn methods(&self) -> &[Method] {
         &[Method::POST]
     }
@@ -24,13 +24,14 @@ pub trait Provider: Send + Sync {
     /// The headers that carry the proof. A request that repeats one is refused before [`Provider::prove`] sees it.
     fn proof_headers(&self) -> &[HeaderName];
 
-    /// Finds the proof that the request is genuine. Called by [`crate::verify`] only, which does what all providers need.
+    /// Finds the proof that the request is genuine. Only [`crate::verify`] calls this; it also makes the checks that
+    /// are the same for all providers.
     fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal>;
 
-    /// Finds the events in a request that was proved genuine. There may be none.
+    /// Finds the events in a genuine request. There may be none.
     fn read(&self, request: &Request) -> Result<Vec<Reading>, Unreadable>;
 
-    /// What the provider wants to hear once the events of this request are durable.
+    /// The answer that the provider expects once the events of this request are durable.
     fn answer(&self, _request: &Request) -> Answer {
         Answer::EMPTY_OK
     }
@@ -40,18 +41,18 @@ pub trait Provider: Send + Sync {
         true
     }
 
-    /// Whether nothing in a request is checked with these settings and this number of secrets, so that the addresses of
-    /// the senders must be.
+    /// Whether nothing in a request is checked with these settings and secrets. Then the sender's address must be
+    /// checked.
     fn trusts_addresses_only(&self, _secrets: &Secrets) -> bool {
         false
     }
 
-    /// What is wrong with a secret of a source, if it can be told by looking at it.
+    /// Fails if the secret cannot be one of this provider's, as far as its text shows.
     fn check_secret(&self, _secret: &Secret) -> Result<(), String> {
         Ok(())
     }
 
-    /// Keys for tests and development, made of random bytes.
+    /// Makes keys for tests and development from random bytes.
     fn key_pair(&self, random: &[u8; 32]) -> KeyPair {
         Scheme::HMAC_SHA256.key_pair(random)
     }
@@ -62,18 +63,18 @@ pub trait Provider: Send + Sync {
     /// A correctly signed request as the provider would send it, for tests, examples and load.
     fn sample(&self, order: &SampleOrder<'_>) -> Result<Request, NoSample>;
 
-    /// How often the provider sends again what was not taken.
+    /// How often the provider sends a request again that was not answered with 2xx.
     fn retries(&self) -> u32 {
         3
     }
 }
 
-/// What a provider finds out about a request.
+/// The result of [`Provider::prove`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proved {
-    /// It is genuine, or its provider proves nothing.
+    /// The request is genuine, or its provider signs nothing.
     Genuine(Proof),
-    /// It only asks whether we are there. It is answered, and leaves no event.
+    /// The provider only checks that the endpoint exists. The request is answered, and leaves no event.
     Handshake(Answer),
 }
 
@@ -83,42 +84,46 @@ impl From<Proof> for Proved {
     }
 }
 
-/// What a provider reads of one event. The body is the event's own bytes, which for most providers is the whole body.
+/// One event as its provider reads it. `body` has the bytes of this event, which for most providers is the whole body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// What stays the same when the provider sends this event again, and differs for every other event of the source. It
-    /// follows from what is signed, so that nobody else can make another event of a recorded request.
-    /// Where nothing tells events apart, something new each time: twice is better than lost.
+    /// The key by which a resend is recognised: the same for every resend of this event, and different for every other
+    /// event of the source. It is made from signed content, so that an attacker cannot make another event from a
+    /// recorded request. If events cannot be told apart, each gets a new key, because recording an event twice is
+    /// better than losing it.
     pub dedupe_key: String,
     /// The provider's own id of the event, where it has one.
     pub event_id: Option<String>,
     /// The provider's own word for what happened.
     pub event_type: String,
-    /// Whether the type follows from what is signed. If not, whoever recorded the request can name another one.
+    /// Whether the type is made from signed content. If not, an attacker with a recorded request can choose another
+    /// type.
     pub type_is_signed: bool,
-    /// Whose event it is, where the provider says so.
+    /// The provider's account that the event belongs to, if the provider names one.
     pub account: Option<String>,
-    /// When it happened, where the provider says so.
+    /// When it happened, if the provider says so.
     pub occurred_at: Option<OffsetDateTime>,
-    /// The thing that the event is about, where the provider says so: later events about it supersede earlier ones.
+    /// The id of the object that the event is about, if the provider names one. Later events about it replace earlier
+    /// ones.
     pub object_id: Option<String>,
-    /// The provider's id of this delivery, where that is not the event's.
+    /// The provider's id of this delivery, if it differs from the event's id.
     pub delivery_id: Option<String>,
-    /// Whether the event only says where its content can be fetched.
+    /// Whether the event has no content, only the place where its content can be fetched.
     pub ping: bool,
-    /// How urgent it is.
+    /// The priority of the event.
     pub priority: Priority,
-    /// Words to find the event by.
+    /// Words by which the event can be found.
     pub tags: Vec<String>,
-    /// How long the dedupe key stands for this event; `None` is for ever. For events whose bytes can honestly come again, as
-    /// when a user disconnects a second time: after this time the same key is a new event.
+    /// How long a request with the same dedupe key counts as a resend. After this time it is a new event; with `None`,
+    /// never. For events that can really happen again with the same bytes, such as a user who disconnects a second
+    /// time.
     pub key_window: Option<Duration>,
     /// The event's bytes.
     pub body: Bytes,
 }
 
 impl Reading {
-    /// An event of which nothing more is known.
+    /// An event with only these three fields. All others are empty or have their defaults.
     pub fn new(dedupe_key: impl Into<String>, event_type: impl Into<String>, body: Bytes) -> Self {
         Self {
             dedupe_key: dedupe_key.into(),
@@ -138,11 +143,11 @@ impl Reading {
     }
 }
 
-/// How urgent an event is.
+/// How urgent an event or a job is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// When there is nothing else to do.
+    /// After all others, but never starved.
     Low,
     /// In the order of arrival.
     #[default]
@@ -152,10 +157,10 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them, the most urgent first.
+    /// All priorities, the most urgent first.
     pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
-    /// The word for it.
+    /// The priority as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -167,7 +172,7 @@ impl Priority {
 
 crate::enum_of_words!(Priority, "a priority");
 
-/// A genuine request whose events cannot be found. It is kept as it is.
+/// Why the events of a genuine request cannot be found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);
@@ -179,7 +184,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// The content type, if there is a body.
     pub content_type: Option<Cow<'static, str>>,
-    /// One more header that some handshakes want.
+    /// A further header that some handshakes need.
     pub header: Option<(HeaderName, http::HeaderValue)>,
     /// The body.
     pub body: Bytes,
@@ -195,28 +200,28 @@ impl Answer {
     }
 }
 
-/// Which sample is wanted.
+/// What sample to make.
 #[derive(Debug, Clone)]
 pub struct SampleOrder<'a> {
-    /// One of [`Provider::sample_kinds`], or the usual one.
+    /// One of [`Provider::sample_kinds`]. `None` means the first one.
     pub kind: Option<&'a str>,
-    /// The endpoint.
+    /// The URL of the endpoint.
     pub url: &'a str,
-    /// What to sign with; a source that needs no secret may have none.
+    /// The key to sign with. A source that needs no secret may have none.
     pub key: Option<&'a Secret>,
-    /// The sender's clock.
+    /// The sender's time.
     pub now: OffsetDateTime,
-    /// Another serial is another event.
+    /// The number of the event. Samples with different serials are different events.
     pub serial: u64,
 }
 
-/// Why there is no sample.
+/// Why no sample can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoSample(pub String);
 
 impl<'a> SampleOrder<'a> {
-    /// The kind that is wanted, if it is one of `kinds`; the first is the usual one.
+    /// The ordered kind, if it is one of `kinds`. Without an order, the first kind.
     pub fn kind_of(&self, kinds: &[&'a str]) -> Result<&'a str, NoSample> {
         match self.kind {
             None => kinds.first().copied().ok_or_else(|| NoSample("there are no samples".into())),
@@ -226,7 +231,7 @@ impl<'a> SampleOrder<'a> {
         }
     }
 
-    /// The key, which most providers cannot do without.
+    /// The key to sign with; an error if there is none.
     pub fn signing_key(&self) -> Result<&'a Secret, NoSample> {
         self.key.ok_or_else(|| NoSample("there is no secret to sign with".into()))
     }

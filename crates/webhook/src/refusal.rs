@@ -1,12 +1,12 @@
-//! Why a request is not taken for genuine.
+//! The reasons why a request does not count as genuine.
 
 use std::borrow::Cow;
 
 use http::{HeaderName, StatusCode};
 use time::Duration;
 
-/// The reason of a refusal. It is for the operator, in the log and in `hookfast verify`; the sender learns only that it
-/// was refused.
+/// The reason of a refusal. Operators see it in the log and in `hookfast verify`. The sender learns only that the
+/// request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A header that carries the proof is absent or empty.
@@ -14,7 +14,7 @@ pub enum Refusal {
         "the header `{0}` is missing or empty: the sender is not this provider, or a proxy in between dropped the header"
     )]
     MissingHeader(HeaderName),
-    /// A header that carries the proof stands there more than once.
+    /// The request has a header that carries the proof more than once.
     #[error("the header `{0}` was sent more than once, so it is unclear which one counts")]
     RepeatedHeader(HeaderName),
     /// A header that carries the proof cannot be understood.
@@ -22,42 +22,43 @@ pub enum Refusal {
     MalformedHeader {
         /// The header.
         name: HeaderName,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: Cow<'static, str>,
     },
-    /// Something other than a header that carries the proof is absent, doubled or not text.
+    /// A part of the proof that is not in a header is absent, doubled or not text.
     #[error("`{0}` is missing, doubled or not text, and the proof needs it: the sender is not this provider")]
     Missing(String),
-    /// No secret of the source gives any of the signatures.
+    /// No secret of the source makes any of the signatures.
     #[error(
         "no secret of this source gives this signature: the secret is another one, or the body was changed or re-encoded \
          on the way"
     )]
     WrongSignature,
-    /// The token that came along is none of the source's secrets.
+    /// The token in the request is none of the source's secrets.
     #[error("the token is none of this source's secrets")]
     WrongToken,
-    /// A handshake with a token that is not ours. Providers want a 403 here.
+    /// A handshake with a wrong verify token. Providers expect a 403 here.
     #[error("the verify token of this handshake is not the configured one")]
     WrongVerifyToken,
-    /// It says that it is meant for somebody else.
+    /// The request says that it is meant for another endpoint.
     #[error("`{0}` is not the configured one: the request is meant for another endpoint, or made up")]
     NotOurs(&'static str),
     /// The signature is good but does not cover the body.
     #[error("{0}")]
     UnprotectedBody(&'static str),
-    /// The signature is good but does not cover what says of which type the events are, and the source refuses that.
+    /// The signature is good but does not cover the type of the events, and the source refuses such requests.
     #[error(
-        "the type of its events is not signed, so whoever recorded the request could have chosen it: this source refuses \
-         that with `unsigned_type = \"refuse\"`"
+        "the type of its events is not signed, so an attacker with a recorded request could have chosen it: this source \
+         refuses such requests with `unsigned_type = \"refuse\"`"
     )]
     UnsignedType,
-    /// The signature is good, but its time is too far away: perhaps a recorded request that is played again.
+    /// The signature is good, but its time differs too much from now. It may be a recorded request that an attacker
+    /// sends again.
     #[error("{}", stale(*age, *tolerance))]
     Stale {
-        /// How old the signature is; negative when it is from the future.
+        /// The age of the signature; negative if its time is in the future.
         age: Duration,
-        /// How old it may be.
+        /// The greatest age that is allowed.
         tolerance: Duration,
     },
     /// The source has no usable secret, so nothing can be verified.
@@ -69,7 +70,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The reason as one word, for metrics and machines.
+    /// The reason as one word, for metrics and programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::MissingHeader(_) => "missing_header",
@@ -88,16 +89,16 @@ impl Refusal {
         }
     }
 
-    /// The status that the sender is answered with.
+    /// The HTTP status of the answer.
     pub fn status(&self) -> StatusCode {
         match self {
-            // What providers want to hear of a handshake that is not ours.
+            // Providers expect this for a handshake with a wrong token.
             Self::WrongVerifyToken => StatusCode::FORBIDDEN,
             _ => StatusCode::UNAUTHORIZED,
         }
     }
 
-    /// Every word that [`Refusal::reason`] can give.
+    /// Every value of [`Refusal::reason`].
     pub const REASONS: [&'static str; 13] = [
         "missing_header",
         "repeated_header",

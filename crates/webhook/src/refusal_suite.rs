@@ -1,6 +1,7 @@
-//! What every provider must refuse. A provider's tests run the whole suite with [`refusal_suite!`](crate::refusal_suite!).
+//! Tests of what every provider must refuse. A provider's tests run the whole suite with
+//! [`refusal_suite!`](crate::refusal_suite!).
 //!
-//! Each check starts from [`Provider::sample`], shows that the sample is accepted, and then spoils one thing.
+//! Each check starts from [`Provider::sample`], shows that the sample is accepted, and then changes one thing.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -9,7 +10,7 @@ use time::{Duration, OffsetDateTime};
 use crate::signature::KeyPair;
 use crate::{Genuine, Provider, Refusal, Request, SampleOrder, Secrets, Verified, verify};
 
-/// The endpoint of all samples.
+/// The URL to which all samples are sent.
 pub const URL: &str = "https://hooks.example.com/webhooks/suite";
 
 fn now() -> OffsetDateTime {
@@ -20,7 +21,7 @@ fn keys(provider: &dyn Provider, number: u8) -> KeyPair {
     provider.key_pair(&[number; 32])
 }
 
-/// What a source holds that knows these keys.
+/// The secrets of a source that has the keys with these numbers.
 fn secrets(provider: &dyn Provider, numbers: &[u8]) -> Secrets {
     Secrets::new(numbers.iter().map(|number| keys(provider, *number).verifying).collect())
 }
@@ -58,14 +59,14 @@ fn set(request: &mut Request, header: &HeaderName, value: &[u8]) {
     request.headers.insert(header.clone(), value);
 }
 
-/// The proof headers that the sample has; some providers have two families of them.
+/// The proof headers that the sample has. Some providers have two sets, and a sample has one of them.
 fn proof_headers(provider: &dyn Provider) -> Vec<(HeaderName, Vec<u8>)> {
     let request = sample(provider);
     let of = |name: &HeaderName| Some((name.clone(), request.headers.get(name)?.as_bytes().to_vec()));
     provider.proof_headers().iter().filter_map(of).collect()
 }
 
-/// One changed byte in the body is refused, at whatever place.
+/// A change of any bit of the body is refused.
 pub fn a_flipped_byte_in_the_body_is_refused(provider: &dyn Provider) {
     let request = sample(provider);
     for place in 0..request.body.len() {
@@ -78,7 +79,7 @@ pub fn a_flipped_byte_in_the_body_is_refused(provider: &dyn Provider) {
     }
 }
 
-/// One changed byte in a proof header is refused, at whatever place.
+/// A change of any bit of a proof header is refused.
 pub fn a_flipped_byte_in_a_proof_header_is_refused(provider: &dyn Provider) {
     let request = sample(provider);
     for (header, value) in proof_headers(provider) {
@@ -107,7 +108,7 @@ pub fn a_longer_or_shorter_body_is_refused(provider: &dyn Provider) {
     }
 }
 
-/// A proof header that is cut at any place, or goes on, is refused.
+/// A proof header that is cut off at any place, or has more text at its end, is refused.
 pub fn a_truncated_or_overlong_proof_header_is_refused(provider: &dyn Provider) {
     let request = sample(provider);
     for (header, value) in proof_headers(provider) {
@@ -137,7 +138,7 @@ pub fn a_missing_or_empty_proof_header_is_refused(provider: &dyn Provider) {
     }
 }
 
-/// A proof header that stands there twice is refused, also when both are the same or one is good.
+/// A proof header that occurs twice is refused, even if both are the same or one is good.
 pub fn a_doubled_proof_header_is_refused(provider: &dyn Provider) {
     for (header, value) in proof_headers(provider) {
         for second in [&value[..], b"x"] {
@@ -148,7 +149,7 @@ pub fn a_doubled_proof_header_is_refused(provider: &dyn Provider) {
     }
 }
 
-/// A request signed with another secret is refused; so is one when the source has no secret.
+/// A request signed with another secret is refused, and so is every request if the source has no secret.
 pub fn another_secret_is_refused(provider: &dyn Provider) {
     let request = sample(provider);
     let verdict = judge_with(provider, request.clone(), &secrets(provider, &[2]), now());
@@ -176,7 +177,7 @@ pub fn an_aged_request_is_refused(provider: &dyn Provider, tolerance: Duration) 
     assert!(matches!(verdict, Err(Refusal::Stale { .. })), "{verdict:?}");
 }
 
-/// Every sample can be read, and another serial is another event.
+/// Every sample can be read, and samples with different serials are different events.
 pub fn samples_are_readable_and_distinct(provider: &dyn Provider) {
     let key = |serial| {
         let genuine = judge(provider, signed(provider, serial)).expect("samples are genuine");
@@ -186,7 +187,7 @@ pub fn samples_are_readable_and_distinct(provider: &dyn Provider) {
     assert_ne!(key(1), key(2));
 }
 
-/// Every kind of sample is accepted, and what there is in it can be read.
+/// Every kind of sample is accepted, and its events can be read.
 pub fn every_kind_of_sample_is_accepted(provider: &dyn Provider) {
     let (key, secrets) = (keys(provider, 1).signing, secrets(provider, &[1]));
     for kind in provider.sample_kinds() {
@@ -201,8 +202,8 @@ pub fn every_kind_of_sample_is_accepted(provider: &dyn Provider) {
     }
 }
 
-/// Makes one test of each check of the suite. `tolerance` is for providers that sign a time; `unprotected_body` is for
-/// those whose proof does not cover the body.
+/// Makes a test of each check of the suite. `tolerance` is for providers that sign a time; `unprotected_body` is for
+/// providers whose proof does not cover the body.
 #[macro_export]
 macro_rules! refusal_suite {
     ($provider:expr, tolerance: $tolerance:expr) => {

@@ -1,4 +1,4 @@
-//! When a job that failed is tried again: data and a pure function.
+//! Decides when a failed job is tried again. Policies are data, and the decision is a pure function.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use crate::{Failure, FailureKind};
 pub struct RetryPolicy {
     /// How long to wait after each attempt.
     pub delays: Delays,
-    /// By how much chance lengthens or shortens a delay, from 0 to 1, so that jobs that failed together do not come back
-    /// together.
+    /// The largest random change of a delay, as a part of it from 0 to 1. It keeps jobs that failed together from being
+    /// tried again together.
     pub jitter: f64,
-    /// The least delay after failures of some kinds, whatever the delays say.
+    /// The shortest delay after failures of some kinds, even if `delays` has a shorter one.
     pub least_wait: LeastWait,
-    /// How many attempts there are in all.
+    /// The total number of attempts.
     pub max_attempts: u32,
 }
 
-/// The least delay after a failure, by its kind: asking an overloaded or unreachable service again at once does not help it.
+/// The shortest delay after a failure, by its kind. It is no help to ask an overloaded or unreachable service again at
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeastWait(BTreeMap<FailureKind, Duration>);
 
@@ -37,13 +38,13 @@ impl Default for LeastWait {
 }
 
 impl LeastWait {
-    /// The same with another delay for this kind.
+    /// Sets the shortest delay after failures of this kind.
     pub fn with(mut self, kind: FailureKind, wait: Duration) -> Self {
         self.0.insert(kind, wait);
         self
     }
 
-    /// The least delay after a failure of this kind.
+    /// The shortest delay after a failure of this kind.
     pub fn after(&self, kind: FailureKind) -> Duration {
         self.0.get(&kind).copied().unwrap_or_default()
     }
@@ -52,31 +53,31 @@ impl LeastWait {
 /// How long to wait after each attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delays {
-    /// One after the other; the last one stays.
+    /// These delays in order. The last one is repeated.
     List(Vec<Duration>),
-    /// Each one is longer than the one before by a factor.
+    /// Each delay is the one before, multiplied by a factor.
     Exponential {
-        /// The first.
+        /// The first delay.
         base: Duration,
-        /// How much longer each time.
+        /// The factor.
         factor: f64,
-        /// The longest.
+        /// The longest delay.
         cap: Duration,
     },
 }
 
-/// What becomes of a job after a failure.
+/// What happens to a job after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It is tried again after this time.
+    /// The job is tried again after this time.
     RetryIn(Duration),
-    /// It is a dead letter.
+    /// The job becomes a dead letter.
     GiveUp,
 }
 
 const DEFAULT_JITTER: f64 = 0.1;
 
-/// Whatever the other side wishes, somebody should look at a job again within a month.
+/// The longest delay, even if the handler or the other side asks for a longer one.
 const LONGEST_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl Default for RetryPolicy {
@@ -89,7 +90,7 @@ impl RetryPolicy {
     /// The names of the presets.
     pub const PRESETS: [&str; 3] = ["default", "patient", "quick"];
 
-    /// A policy by its name.
+    /// The preset with this name.
     pub fn preset(name: &str) -> Option<Self> {
         match name {
             "default" => Some(Self::default()),
@@ -109,12 +110,13 @@ impl RetryPolicy {
         Self::list(delays.iter().copied().map(Duration::from_secs).collect())
     }
 
-    /// How long a job is put off by [`Failure::snooze`].
+    /// How long [`Failure::snooze`] postpones a job.
     pub fn snooze(failure: &Failure) -> Duration {
         failure.retry_after.unwrap_or_default().min(LONGEST_DELAY)
     }
 
-    /// What becomes of a job whose attempt with this number (from 1) failed. `chance` is a random number from 0 to 1.
+    /// What happens to a job after its attempt with this number (counted from 1) failed. `chance` is a random number
+    /// from 0 to 1.
     pub fn after(&self, attempt: u32, failure: &Failure, chance: f64) -> Next {
         if failure.is_permanent || attempt >= self.max_attempts {
             return Next::GiveUp;
@@ -124,7 +126,7 @@ impl RetryPolicy {
         Next::RetryIn(delay.min(LONGEST_DELAY))
     }
 
-    /// Lengthens or shortens a delay by chance, but not beyond the cap.
+    /// Lengthens or shortens a delay at random, but not beyond the cap.
     fn jittered(&self, delay: Duration, chance: f64) -> Duration {
         let jittered = delay.mul_f64(1.0 + self.jitter * (2.0 * chance - 1.0));
         match self.delays {
@@ -152,7 +154,7 @@ impl RetryPolicy {
 mod tests {
     use super::*;
 
-    /// The chance that neither lengthens nor shortens a delay.
+    /// The random number that leaves a delay unchanged.
     const NO_JITTER: f64 = 0.5;
 
     fn failure() -> Failure {

@@ -1,14 +1,14 @@
-//! Secrets: never blank, never printed.
+//! Secrets. They are never blank and never printed.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// A shared secret or key. It has no `Display`, and its `Debug` shows nothing.
+/// A shared secret or key. It has no `Display`, and its `Debug` does not show its text.
 #[derive(Clone)]
 pub struct Secret(SecretString);
 
-/// A blank secret proves nothing: whoever guesses "nothing" could sign.
+/// The secret is blank. A blank secret would prove nothing, because everyone can sign with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the secret is blank")]
 pub struct BlankSecret;
@@ -20,7 +20,7 @@ impl Secret {
         if secret.expose_secret().trim().is_empty() { Err(BlankSecret) } else { Ok(Self(secret)) }
     }
 
-    /// The secret's text, for signing with it and for nothing else.
+    /// The secret's text. Use it only for signing.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }

@@ -1,4 +1,4 @@
-//! The one place where signatures and tokens are made and compared, in constant time where a secret is involved.
+//! The only place where signatures and tokens are made and compared. Comparisons with a secret take constant time.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::{Proof, ProofKind, Refusal, Secret, Secrets};
 
-/// How many signatures of one request are tried. A sender in the middle of a rotation has two; more than this is an
-/// attempt to make us work.
+/// The most signatures of one request that are tried. A sender that rotates its secret sends two; more than this is an
+/// attempt to cost us time.
 pub const SIGNATURE_CANDIDATES_MAX: usize = 16;
 
 /// How a signature is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// HMAC with SHA-1, which is still sound for signing though SHA-1 alone is not.
+    /// HMAC with SHA-1. HMAC is still secure with it, although SHA-1 alone is not.
     HmacSha1,
     /// HMAC with SHA-256.
     HmacSha256,
@@ -33,7 +33,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Whether the receiver holds a public key, with which nobody can sign.
+    /// Whether the receiver holds a public key, which cannot be used to sign.
     pub fn is_asymmetric(self) -> bool {
         matches!(self, Self::Ed25519 | Self::EcdsaP256)
     }
@@ -42,7 +42,7 @@ impl Algorithm {
 /// How bytes are written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// As they are.
+    /// Unchanged.
     Text,
     /// Lower-case hex digits.
     Hex,
@@ -51,7 +51,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Reads a signature. There is one way to write it: what is close to it is refused.
+    /// Decodes a signature. Only the exact form is accepted, so that each signature has one spelling.
     pub fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Text => Some(text.into()),
@@ -60,7 +60,7 @@ impl Encoding {
         }
     }
 
-    /// Writes bytes.
+    /// Encodes bytes as text.
     pub fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Text => String::from_utf8_lossy(bytes).into_owned(),
@@ -70,14 +70,14 @@ impl Encoding {
     }
 }
 
-/// How a key is made from the text of a secret.
+/// How the text of a secret becomes a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyForm {
-    /// What stands before the key and is no part of it.
+    /// A text before the key that is not part of it.
     pub prefix: Cow<'static, str>,
-    /// Whether a secret without the prefix is none of this form.
+    /// Whether a secret must have the prefix.
     pub prefix_needed: bool,
-    /// How the rest is written.
+    /// The encoding of the rest.
     pub encoding: Encoding,
 }
 
@@ -87,7 +87,7 @@ impl KeyForm {
     /// The secret is base64.
     pub const BASE64: Self = Self { encoding: Encoding::Base64, ..Self::TEXT };
 
-    /// The key, if the secret has this form. People copy keys with and without padding, so both are taken.
+    /// The key, if the secret has this form. People copy keys with and without padding, so both are accepted.
     fn decode<'a>(&self, secret: &'a Secret) -> Option<Cow<'a, [u8]>> {
         let text = match secret.expose().strip_prefix(&*self.prefix) {
             Some(rest) => rest,
@@ -103,32 +103,32 @@ impl KeyForm {
     }
 }
 
-/// What a provider signs with.
+/// How a provider signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheme {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// How its keys are written.
+    /// The form of its keys.
     pub key: KeyForm,
 }
 
-/// What two sides hold. With a shared secret both are the same.
+/// The keys of both sides. With a shared secret both are the same.
 #[derive(Debug, Clone)]
 pub struct KeyPair {
-    /// What the provider signs with.
+    /// The key with which the provider signs.
     pub signing: Secret,
-    /// What the source is configured with.
+    /// The key in the configuration of the source.
     pub verifying: Secret,
 }
 
 impl Scheme {
-    /// HMAC-SHA256 with the secret's whole text as the key, which is what most providers use.
+    /// HMAC-SHA256 with the secret's whole text as the key. Most providers use this.
     pub const HMAC_SHA256: Self = Self { algorithm: Algorithm::HmacSha256, key: KeyForm::TEXT };
 
-    /// Looks for a secret under which one of `candidates` signs `parts`, one after the other.
+    /// Looks for a secret with which one of `candidates` is the signature of `parts`, joined in order.
     ///
-    /// Every secret is tried against every candidate whatever matched before, so the time taken tells nothing. The caller
-    /// bounds the number of candidates.
+    /// Every secret is tried with every candidate, even after a match, so that the time taken reveals nothing. The
+    /// caller limits the number of candidates.
     pub fn prove(&self, secrets: &Secrets, parts: &[&[u8]], candidates: &[Vec<u8>]) -> Result<Proof, Refusal> {
         first_match(secrets, ProofKind::Signature, Refusal::WrongSignature, |secret| {
             self.key.decode(secret).map_or(Choice::from(0), |key| self.matches(&key, parts, candidates))
@@ -180,7 +180,7 @@ impl Scheme {
         }
     }
 
-    /// Whether `secret` can be a key here.
+    /// Whether `secret` has the form of a key of this scheme.
     pub fn takes(&self, secret: &Secret) -> bool {
         self.key.decode(secret).is_some_and(|key| match self.algorithm {
             Algorithm::Ed25519 => ed25519_key(&key).is_some(),
@@ -189,7 +189,7 @@ impl Scheme {
         })
     }
 
-    /// Makes keys of random bytes, written as the provider writes them.
+    /// Makes keys from random bytes, in the form that the provider uses.
     pub fn key_pair(&self, random: &[u8; 32]) -> KeyPair {
         let write = |bytes: &[u8]| {
             let text = match self.key.encoding {
@@ -204,7 +204,7 @@ impl Scheme {
                 (write(random), write(key.verifying_key().as_bytes()))
             }
             Algorithm::EcdsaP256 => {
-                // A random number that is no key is as rare as a guessed one.
+                // A random number that is not a valid key is about as unlikely as guessing a key.
                 let key = p256::ecdsa::SigningKey::from_slice(random).expect("a random number is a key");
                 let public = key.verifying_key().to_public_key_der().expect("a public key can be written");
                 (write(random), write(public.as_bytes()))
@@ -215,7 +215,8 @@ impl Scheme {
     }
 }
 
-/// Looks for the secret that came along as it is. Hashes are compared, so that not even the length shows.
+/// Looks for the secret that equals the token in a request. Compares hashes, so that the time taken does not even
+/// reveal the length.
 pub fn prove_token(secrets: &Secrets, presented: &[u8]) -> Result<Proof, Refusal> {
     let presented = sha256(&[presented]);
     first_match(secrets, ProofKind::Token, Refusal::WrongToken, |secret| {
@@ -223,7 +224,7 @@ pub fn prove_token(secrets: &Secrets, presented: &[u8]) -> Result<Proof, Refusal
     })
 }
 
-/// Whether `presented` is `expected`; for values that are checked but prove nothing about the rest of the request.
+/// Whether `presented` equals `expected`. For values that must match but prove nothing about the rest of the request.
 pub fn is_same(expected: &str, presented: &[u8]) -> bool {
     sha256(&[expected.as_bytes()]).ct_eq(&sha256(&[presented])).into()
 }
@@ -259,7 +260,8 @@ fn ed25519_key(key: &[u8]) -> Option<ed25519_dalek::VerifyingKey> {
     ed25519_dalek::VerifyingKey::from_bytes(&key.try_into().ok()?).ok()
 }
 
-/// Strictly: no second form of a signature, and no key under which anything is signed.
+/// Verifies strictly: accepts only one form of a signature, and no weak key, with which one signature fits many
+/// messages.
 fn verify_ed25519(key: &[u8], message: &[u8], candidate: &[u8]) -> Option<()> {
     let signature = ed25519_dalek::Signature::from_slice(candidate).ok()?;
     ed25519_key(key)?.verify_strict(message, &signature).ok()
@@ -278,7 +280,7 @@ fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Writes bytes as lower-case hex digits.
+/// Encodes bytes as lower-case hex digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
 }

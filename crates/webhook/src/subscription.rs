@@ -1,4 +1,4 @@
-//! What a handler wants, and in which order.
+//! The events that a handler gets, and the order in which it gets them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use crate::event::short_and_printable;
 use crate::{Event, HandlerName, Label, Priority, SourceName};
 
-/// The longest ordering key that is stored as it is.
+/// The longest ordering key that is stored unchanged.
 const MAX_KEY_BYTES: usize = 512;
 
-/// A handler and the events it gets.
+/// A handler and the events that it gets.
 #[derive(Debug, Clone)]
 pub struct Subscription {
     /// The handler.
     pub handler: HandlerName,
-    /// What it wants; any of these will do.
+    /// The events that it wants: those that match any of these.
     pub interests: Vec<Interest>,
-    /// Which of its jobs are done one at a time and in the order of arrival.
+    /// Which of its jobs run one at a time, in the order of arrival.
     pub ordering: Ordering,
-    /// How urgent its jobs are, if not as urgent as their events.
+    /// The priority of its jobs, if it differs from that of their events.
     pub priority: Option<Priority>,
 }
 
@@ -31,12 +31,12 @@ impl Subscription {
     }
 }
 
-/// Events of a source, or of every source.
+/// Some types of events, of one source or of every source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interest {
-    /// The source, or every one.
+    /// The source; `None` means every source.
     pub source: Option<SourceName>,
-    /// The type.
+    /// The types of events.
     pub types: Pattern,
 }
 
@@ -61,12 +61,12 @@ impl FromStr for Interest {
     }
 }
 
-/// A type of event, or all that begin alike: `invoice.paid`, `invoice.*`, `*`.
+/// A type of event, or all types with the same beginning: `invoice.paid`, `invoice.*`, `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// Just this one.
+    /// Only this type.
     Exactly(String),
-    /// All that begin so.
+    /// All types that begin with this.
     Prefix(String),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether it is this type, or its beginning.
+    /// Whether an event type matches the pattern.
     pub fn matches(&self, event_type: &str) -> bool {
         match self {
             Self::Exactly(text) => event_type == text,
@@ -100,7 +100,7 @@ impl Pattern {
         }
     }
 
-    /// Greater for the pattern that says more about a type that both fit.
+    /// A sort key: of two patterns that match the same type, the more exact one has the greater key.
     pub(crate) fn exactness(&self) -> (bool, usize) {
         match self {
             Self::Exactly(text) => (true, text.len()),
@@ -112,10 +112,10 @@ impl Pattern {
 /// Computes a handler's own ordering key from the body of an event.
 pub type ComputeKey = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
-/// Which jobs of a handler are done one at a time and in the order of arrival.
+/// Which jobs of a handler run one at a time, in the order of arrival.
 #[derive(Clone, Default)]
 pub enum Ordering {
-    /// None: jobs run side by side.
+    /// None: jobs run concurrently.
     #[default]
     None,
     /// The jobs of one account.
@@ -128,21 +128,22 @@ pub enum Ordering {
     Strict,
 }
 
-/// What an ordering key is made from. An event has the same facts when it is recorded and when it is replayed.
+/// The facts from which an ordering key is made. An event has the same facts when it is recorded and when it is
+/// replayed.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyFacts<'a> {
     /// The source of the event.
     pub source: &'a str,
-    /// Its account, where the provider names one.
+    /// Its account, if the provider names one.
     pub account: Option<&'a str>,
     /// Its type.
     pub event_type: &'a str,
-    /// Its bytes; only [`Ordering::Computed`] looks at them.
+    /// Its bytes. Only [`Ordering::Computed`] needs them.
     pub body: &'a [u8],
 }
 
 impl<'a> KeyFacts<'a> {
-    /// The facts of an event that arrives.
+    /// The facts of an arriving event.
     pub fn of(event: &'a Event) -> Self {
         Self {
             source: event.delivery().arrival.source.as_str(),
@@ -154,17 +155,17 @@ impl<'a> KeyFacts<'a> {
 }
 
 impl Ordering {
-    /// The key of events for which a handler panicked when it computed one. They keep their order among themselves.
+    /// The key of events for which the handler's function panicked. They keep their order among themselves.
     pub const PANICKED: &str = "hookfast:panicked";
 
     /// The key of all jobs of a handler with a strict order.
     pub const STRICT: &str = "hookfast:strict";
 
-    /// The key that an event shares with those it must be done in order with; `None` if it need not wait for others.
+    /// The ordering key of an event. Jobs with the same key run in order; a job without a key waits for no other.
     ///
-    /// Accounts and types of two sources have nothing to do with each other. A long key, or one that is not printable, is
-    /// replaced by its hash, because the store would refuse the event. A handler that panics costs the event its own key and
-    /// nothing else: the event is genuine and must be recorded.
+    /// The key contains the source, because accounts and types of two sources are not related. A key that is long or
+    /// not printable is replaced by its hash, because the store would refuse the event. If the handler's function
+    /// panics, the event gets the key [`Ordering::PANICKED`], because a genuine event must be recorded.
     pub fn key(&self, facts: &KeyFacts<'_>) -> Option<String> {
         let in_source = |text: &str| format!("{}/{text}", facts.source);
         let key = match self {
@@ -180,7 +181,7 @@ impl Ordering {
         key.map(|key| short_and_printable(key, MAX_KEY_BYTES))
     }
 
-    /// Whether a key needs the body of the event.
+    /// Whether the key is made from the body of the event.
     pub fn needs_body(&self) -> bool {
         matches!(self, Self::Computed(_))
     }
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_handler_that_panics_costs_an_event_its_own_key_and_nothing_else() {
-        let panics = Ordering::Computed(Arc::new(|_| panic!("as the test wants it")));
+        let panics = Ordering::Computed(Arc::new(|_| panic!("on purpose")));
         assert_eq!(panics.key(&FACTS).as_deref(), Some(Ordering::PANICKED));
     }
 }

@@ -1,4 +1,5 @@
-//! Files of test vectors: requests with the verdict that a correct receiver gives. `docs/vectors.md` describes the format.
+//! Runs files of test vectors: requests, each with the verdict of a correct receiver. `docs/vectors.md` describes the
+//! format.
 
 use std::sync::Arc;
 
@@ -11,22 +12,22 @@ use time::{OffsetDateTime, UtcOffset};
 
 use crate::{Answer, BlankSecret, Provider, Reading, Refusal, Request, Secret, Secrets, Verified, moment, verify};
 
-/// What became of one vector.
+/// The result of one vector.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Its id.
     pub id: String,
-    /// What it is about.
+    /// What it tests.
     pub name: String,
     /// How binding it is: `must`, `sdk-parity` or `policy`.
     pub level: String,
-    /// What differs from what is expected; nothing if it agrees.
+    /// The differences from the expected result. Empty if there are none.
     pub differences: Vec<String>,
-    /// The verdict and its reason, in words.
+    /// The verdict and its reason, as text.
     pub verdict: String,
 }
 
-/// Runs every vector of a file. `build` makes the provider of this name with these settings.
+/// Runs every vector of a file. `build` makes the provider with a name and settings.
 pub fn run(
     file: &str,
     build: impl Fn(&str, Map<String, Value>) -> Result<Arc<dyn Provider>, String>,
@@ -45,7 +46,7 @@ fn outcome(vector: &Vector, provider: Result<Arc<dyn Provider>, String>) -> Outc
     Outcome { id: id.clone(), name: name.clone(), level: level.clone(), differences, verdict }
 }
 
-/// Fails, with everything that differs, unless every vector of the file agrees and there are some.
+/// Panics with all differences, unless the file has vectors and every one of them agrees.
 #[cfg(feature = "testing")]
 pub fn assert_agreement<C: serde::de::DeserializeOwned, P: Provider + 'static>(
     file: &str,
@@ -56,7 +57,7 @@ pub fn assert_agreement<C: serde::de::DeserializeOwned, P: Provider + 'static>(
         Ok(Arc::new(provider(&config)?) as Arc<dyn Provider>)
     };
     let outcomes = run(file, build).expect("a file of vectors");
-    assert!(!outcomes.is_empty(), "there is no vector");
+    assert!(!outcomes.is_empty(), "the file has no vectors");
     let disagreeing: Vec<_> = outcomes.iter().filter(|outcome| !outcome.differences.is_empty()).collect();
     assert!(disagreeing.is_empty(), "{disagreeing:#?}");
 }
@@ -67,7 +68,7 @@ struct File {
     vectors: Vec<Vector>,
 }
 
-/// One request and what is expected of it. Fields for readers of the file are left alone.
+/// One request and the expected result. Other fields of the file are only for its readers.
 #[derive(Deserialize)]
 struct Vector {
     id: String,
@@ -120,7 +121,7 @@ struct ExpectedContent {
     body_json: Option<Value>,
 }
 
-/// What a receiver would do with the request.
+/// What our code does with the request.
 struct Judged {
     verdict: Verdict,
     words: String,
@@ -131,7 +132,7 @@ struct Judged {
 fn judge(provider: &dyn Provider, vector: &Vector) -> Result<Judged, String> {
     let now = OffsetDateTime::from_unix_timestamp(vector.now).map_err(|error| format!("`now`: {error}"))?;
     let request = request(vector)?;
-    // A source with a blank secret does not even start, so it accepts nothing.
+    // A gateway with a blank secret does not start, so it would accept nothing.
     let secrets = vector.secrets.iter().map(Secret::new).collect::<Result<Vec<_>, BlankSecret>>();
     let verdict = match secrets {
         Ok(secrets) => verify(provider, request, &Secrets::new(secrets), now),
@@ -159,19 +160,19 @@ fn judge(provider: &dyn Provider, vector: &Vector) -> Result<Judged, String> {
 fn request(vector: &Vector) -> Result<Request, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in &vector.headers {
-        let name: HeaderName = name.parse().map_err(|_| format!("`{name}` is no header"))?;
+        let name: HeaderName = name.parse().map_err(|_| format!("`{name}` is not a header name"))?;
         headers.append(
             name,
-            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| format!("`{value}` is no header value"))?,
+            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| format!("`{value}` is not a header value"))?,
         );
     }
     let body = match (&vector.body, &vector.body_base64) {
         (Some(text), None) => Bytes::from(text.clone()),
         (None, Some(text)) => BASE64.decode(text.as_bytes()).map_err(|error| format!("`body_base64`: {error}"))?.into(),
-        _ => return Err("there must be either `body` or `body_base64`".into()),
+        _ => return Err("a vector needs either `body` or `body_base64`".into()),
     };
     let method =
-        Method::from_bytes(vector.method.as_bytes()).map_err(|_| format!("`{}` is no method", vector.method))?;
+        Method::from_bytes(vector.method.as_bytes()).map_err(|_| format!("`{}` is not a method", vector.method))?;
     Ok(Request { method, url: vector.url.clone(), headers, body })
 }
 
@@ -186,7 +187,7 @@ fn differences(vector: &Vector, judged: &Judged) -> Vec<String> {
     if let Some(expected) = &vector.expect_response
         && !answer_fits(expected, &judged.answer)
     {
-        differences.push(format!("the answer is another one: {:?}", judged.answer));
+        differences.push(format!("the answer differs: {:?}", judged.answer));
     }
     differences
 }
@@ -222,7 +223,8 @@ fn field_difference(key: &str, expected: &Value, reading: &Reading) -> Option<St
     (!fits).then(|| format!("`{key}` should be {expected}, but the event is {reading:?}"))
 }
 
-/// Vectors have times in the forms that providers use. One without a zone is compared with the local time of the event.
+/// Vectors have times in the forms that providers use. A time without a zone is compared in the zone of the event's
+/// time.
 fn moment_fits(expected: &Value, found: Option<OffsetDateTime>) -> bool {
     let text = match expected {
         Value::Number(number) => number.to_string(),
@@ -233,7 +235,7 @@ fn moment_fits(expected: &Value, found: Option<OffsetDateTime>) -> bool {
     let expected = moment::from_text(&text)
         .or_else(|| moment::from_javascript(&text))
         .or_else(|| moment::from_local(&text, offset));
-    // An unknown form must not fit an event without a time.
+    // A time in an unknown form must not match an event without a time.
     expected.is_some() && expected == found
 }
 

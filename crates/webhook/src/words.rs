@@ -1,8 +1,8 @@
-//! Enums that are words in tables, metrics, JSON and on the command line.
+//! Enums whose values are written as words in tables, metrics, JSON and on the command line.
 
-/// Lets an enum be shown as its word and found by it. The enum has `ALL` and `as_str`.
+/// Implements `Display` and `FromStr` for an enum of words. The enum must have `ALL` and `as_str`.
 ///
-/// `$what` names it in the message for people who wrote a word that does not exist.
+/// `$what` describes the enum in the error message for an unknown word.
 #[macro_export]
 macro_rules! enum_of_words {
     ($type:ty, $what:literal) => {

@@ -1,4 +1,4 @@
-//! What a file of the catalog cannot say though it has the right form.
+//! Checks what a file of the catalog must not say although its form is right.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use hookfast_webhook::is_name;
 use crate::description::{AnswerRule, Description, Freshness, HandshakeRule, SampleRule, SignatureRule};
 use crate::template::{Part, Place, Template};
 
-/// What is wrong, and at which key. Lists are counted from 0: `signature.0.signed`.
+/// A problem and its key. Elements of lists are counted from 0: `signature.0.signed`.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) key: String,
@@ -28,7 +28,7 @@ fn demand(holds: bool, key: impl Into<String>, problem: impl Into<String>) -> Re
 pub(crate) fn check(description: &Description) -> Result<(), Fault> {
     let Description { name, signature, token, freshness, event, handshake, answer, sample, .. } = description;
     demand(is_name(name), "name", format!("`{name}` must be short, of lower-case letters, digits, - and _"))?;
-    let proof = "there must be either [[signature]] or [token], which say how a request is proved";
+    let proof = "write either [[signature]] or [token], to say how a request is proved";
     demand(signature.is_empty() != token.is_none(), if signature.is_empty() { "signature" } else { "token" }, proof)?;
     for (index, rule) in signature.iter().enumerate() {
         check_signature(rule, &format!("signature.{index}"))?;
@@ -46,7 +46,7 @@ pub(crate) fn check(description: &Description) -> Result<(), Fault> {
         demand(!field.0.is_empty(), key, "at least one template is needed")?;
     }
     let both = event.each.is_some() && event.json_in_form.is_some();
-    demand(!both, "event.each", "an array of events cannot stand in a form: leave out `each` or `json_in_form`")?;
+    demand(!both, "event.each", "a form cannot contain an array of events: leave out `each` or `json_in_form`")?;
     for (index, rule) in handshake.iter().enumerate() {
         check_handshake(rule, &format!("handshake.{index}"))?;
     }
@@ -56,35 +56,32 @@ pub(crate) fn check(description: &Description) -> Result<(), Fault> {
 
 fn check_signature(rule: &SignatureRule, key: &str) -> Result<(), Fault> {
     let SignatureRule { from, prefix, list, key: secret, signed, covers_events, .. } = rule;
-    let entry_of_itself =
-        "`entry:` is a part of the signature's own place; write where that stands, such as header:NAME";
+    let entry_of_itself = "`entry:` is a part of the signature's own header; write that header, such as header:NAME";
     demand(!from.0.iter().any(is_entry), format!("{key}.from"), entry_of_itself)?;
     check_template(signed, Allowed { entries: list.is_some(), ..Allowed::default() }, &format!("{key}.signed"))?;
     let covered = rule.signs(&Part::Body);
-    let uncovered = "there is no {body}: add it, or say covers_events = false";
+    let uncovered = "{body} is missing: add it, or write covers_events = false";
     demand(covered || !covers_events, format!("{key}.signed"), uncovered)?;
     let unprefixed = prefix.is_empty() || list.is_none();
     demand(
         unprefixed,
         format!("{key}.prefix"),
-        "entries of a list have names and no prefix: leave out one of the two",
+        "entries of a list have a name and no prefix: leave out one of `list` and `prefix`",
     )?;
     if let Some(list) = list {
         let differ = list.separator != list.assign;
         demand(differ, format!("{key}.list"), "`separator` and `assign` must be different characters")?;
     }
     let prefix_is_there = !secret.prefix_needed || !secret.prefix.is_empty();
-    demand(prefix_is_there, format!("{key}.key.prefix_needed"), "there is no `prefix` that could be needed")
+    demand(prefix_is_there, format!("{key}.key.prefix_needed"), "it is set, but there is no `prefix`")
 }
 
-/// A time that anybody may change says nothing about the age of a request.
+/// The time must be signed. Otherwise an attacker could change it, and it would not show the age of a request.
 fn check_freshness(freshness: &Freshness, signatures: &[SignatureRule]) -> Result<(), Fault> {
     let time = Part::Place { places: freshness.time.0.clone(), signed: false };
     let all = !signatures.is_empty() && signatures.iter().all(|rule| rule.signs(&time));
-    let unsigned = format!(
-        "`{}` is not signed: it must stand in the `signed` of every signature, written the same way",
-        freshness.time
-    );
+    let unsigned =
+        format!("`{}` is not signed: write it into the `signed` of every signature, in the same words", freshness.time);
     demand(all, "freshness.time", unsigned)
 }
 
@@ -93,9 +90,9 @@ fn check_handshake(rule: &HandshakeRule, key: &str) -> Result<(), Fault> {
     let some = !when.0.is_empty() || method.0 == http::Method::HEAD;
     demand(some, format!("{key}.when"), "without a condition every request would be a handshake")?;
     let entry = when.0.iter().any(|(place, _)| is_entry(place));
-    demand(!entry, format!("{key}.when"), "`entry:` is known only where a signature is checked")?;
+    demand(!entry, format!("{key}.when"), "`entry:` can be used only where a signature is checked")?;
     let can_be = !signed || method.0 == http::Method::POST;
-    demand(can_be, format!("{key}.method"), "only POST is signed: say signed = false")?;
+    demand(can_be, format!("{key}.method"), "only POST is signed: write signed = false")?;
     check_answer(answer, Allowed { secret: *signed, ..Allowed::default() }, &format!("{key}.answer"))
 }
 
@@ -104,14 +101,14 @@ fn check_answer(answer: &AnswerRule, allowed: Allowed, key: &str) -> Result<(), 
         check_template(template, allowed, key)?;
     }
     let one = answer.text.is_none() || answer.json.is_none();
-    demand(one, format!("{key}.json"), "an answer is either `text` or `json`")?;
-    demand(answer.headers.0.len() <= 1, format!("{key}.headers"), "an answer can have one header of its own")?;
+    demand(one, format!("{key}.json"), "an answer has either `text` or `json`, not both")?;
+    demand(answer.headers.0.len() <= 1, format!("{key}.headers"), "an answer can have only one header")?;
     let status = answer.status.is_none_or(|status| (200..300).contains(&status));
-    demand(status, format!("{key}.status"), "an answer is a success: allowed are 200 to 299")
+    demand(status, format!("{key}.status"), "an answer must be a success: write a status from 200 to 299")
 }
 
 fn check_samples(samples: &[SampleRule]) -> Result<(), Fault> {
-    demand(!samples.is_empty(), "sample", "there must be at least one [[sample]], to test the file with")?;
+    demand(!samples.is_empty(), "sample", "write at least one [[sample]], with which the file can be tested")?;
     for (index, sample) in samples.iter().enumerate() {
         let (key, kind) = (format!("sample.{index}.kind"), &sample.kind);
         demand(!kind.trim().is_empty(), &key, "it must not be blank")?;
@@ -121,23 +118,23 @@ fn check_samples(samples: &[SampleRule]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a template may have beside what all may have.
+/// Parts that only some templates may have.
 #[derive(Clone, Copy, Default)]
 struct Allowed {
     entries: bool,
-    /// A secret to sign with.
+    /// Values that are signed with a secret.
     secret: bool,
-    /// Something new each time.
+    /// A value that is new each time.
     unique: bool,
 }
 
 fn check_template(template: &Template, allowed: Allowed, key: &str) -> Result<(), Fault> {
     let entries = allowed.entries || !template.places().any(is_entry);
-    demand(entries, key, "`entry:` is known only in `signature.signed`, and only with `signature.list`")?;
+    demand(entries, key, "`entry:` can be used only in `signature.signed`, and only with `signature.list`")?;
     let unique = allowed.unique || !template.parts.contains(&Part::Unique);
-    demand(unique, key, "`{unique}` is known only in `event.dedupe`, for events that nothing tells apart")?;
+    demand(unique, key, "`{unique}` can be used only in `event.dedupe`, for events that cannot be told apart")?;
     let filtered = template.parts.iter().any(|part| matches!(part, Part::Place { signed: true, .. }));
-    let secret = "`|hmac-sha256-hex` is known only in the answer of a handshake that is signed";
+    let secret = "`|hmac-sha256-hex` can be used only in the answer of a handshake that is signed";
     demand(allowed.secret || !filtered, key, secret)
 }
 

@@ -1,4 +1,4 @@
-//! A description in words, for people.
+//! Prints a description as text for people.
 
 use hookfast_webhook::signature::{Algorithm, Encoding};
 
@@ -6,7 +6,7 @@ use crate::Description;
 use crate::description::{Alternatives, KeyRule, SignatureRule};
 
 impl Description {
-    /// How it proves that a request is genuine, in a few words.
+    /// How the provider proves its requests, in a few words.
     pub fn scheme(&self) -> String {
         match &self.token {
             Some(token) => format!("token in {}", token.from.0),
@@ -20,12 +20,12 @@ impl Description {
         }
     }
 
-    /// What tells its events apart, in a few words.
+    /// How the dedupe key of its events is made.
     pub fn dedupe(&self) -> String {
         self.event.dedupe.to_string()
     }
 
-    /// Contract and set-up steps, for people.
+    /// The contract and the steps to set it up.
     pub fn contract(&self) -> String {
         let mut lines = vec![format!("# {}", self.title), String::new()];
         lines.push(format!("- Documentation: {}", self.documentation));
@@ -52,8 +52,8 @@ impl Description {
         if !self.handshake.is_empty() {
             lines.push(format!("- Handshakes: {}, answered by Hookfast", self.handshake.len()));
         }
-        let tested = if self.vector_tested { "yes" } else { "no: written from the provider's documentation" };
-        lines.push(format!("- Compared with test vectors: {tested}"));
+        let tested = if self.vector_tested { "yes" } else { "no, written from the provider's documentation" };
+        lines.push(format!("- Tested with test vectors: {tested}"));
         for (title, text) in [("Set-up", &self.setup), ("Notes", &self.notes)] {
             if !text.trim().is_empty() {
                 lines.push(format!("\n## {title}\n\n{}", text.trim()));
@@ -62,7 +62,7 @@ impl Description {
         lines.join("\n")
     }
 
-    /// Which parts of a field are not signed, where the signature covers the events at all.
+    /// The parts of a field that are not signed. Empty if the signature does not cover the events at all.
     fn unsigned_in_words(&self, field: &Alternatives) -> String {
         if self.signature.is_empty() || !self.signature.iter().all(|rule| rule.covers_events) {
             return String::new();
@@ -76,7 +76,7 @@ impl Description {
 }
 
 impl SignatureRule {
-    /// A key of this provider, in words.
+    /// The form of a key of this provider, as text.
     pub(crate) fn key_in_words(&self) -> String {
         let KeyRule { encoding, prefix, prefix_needed } = &self.key;
         let what = if self.algorithm.is_asymmetric() { "the public key" } else { "the key" };
@@ -84,7 +84,7 @@ impl SignatureRule {
         match (prefix.as_str(), prefix_needed) {
             ("", _) => format!("{what} as {how}"),
             (prefix, true) => format!("{what} as {how} after `{prefix}`"),
-            (prefix, false) => format!("{what} as {how}, after `{prefix}` if it has that"),
+            (prefix, false) => format!("{what} as {how}, with or without `{prefix}` before it"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A provider as data: what a file of the catalog can say.
+//! A provider as data: the contents of a file of the catalog.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,20 +21,20 @@ pub struct Description {
     pub name: String,
     /// The name for people.
     pub title: String,
-    /// Where the provider describes its webhooks.
+    /// The URL where the provider describes its webhooks.
     pub documentation: String,
     /// How to set it up in the provider's console.
     pub setup: String,
-    /// What we chose where the provider is silent, and other things to know.
+    /// What we decided where the provider's documentation is unclear, and other things to know.
     #[serde(default)]
     pub notes: String,
-    /// Whether the file was compared with test vectors.
+    /// Whether the file is tested with test vectors.
     #[serde(default)]
     pub vector_tested: bool,
-    /// How often the provider sends again what was not taken.
+    /// How often the provider sends a request again that was not answered with 2xx.
     #[serde(default = "three")]
     pub retries: u32,
-    /// The ways in which it signs; any may match.
+    /// The ways in which it signs. One match is enough.
     #[serde(default)]
     pub(crate) signature: Vec<SignatureRule>,
     pub(crate) token: Option<TokenRule>,
@@ -52,7 +52,7 @@ fn three() -> u32 {
 }
 
 impl Description {
-    /// Whether everything in a template is signed, whichever of its ways the provider signed in.
+    /// Whether everything in a template is signed in each of the provider's ways to sign.
     pub(crate) fn signs(&self, template: &Template) -> bool {
         template.parts.iter().all(|part| self.signs_part(part))
     }
@@ -61,13 +61,13 @@ impl Description {
         !self.signature.is_empty() && self.signature.iter().all(|rule| rule.signs(part))
     }
 
-    /// Whether an event can have a type that is signed. Where the first template is not, anybody can make it count, or not.
+    /// Whether an event can have a signed type. If the first template is not signed, an attacker can decide whether it is used.
     pub fn can_sign_type(&self) -> bool {
         self.event.event_type.0.first().is_some_and(|template| self.signs(template))
     }
 }
 
-/// Where a signature stands and what it signs.
+/// Where a signature is and what it signs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignatureRule {
@@ -101,7 +101,7 @@ pub(crate) struct EntryList {
     pub(crate) name: String,
 }
 
-/// How a signature is written.
+/// The encoding of a signature.
 #[derive(Deserialize)]
 #[serde(remote = "signature::Encoding", rename_all = "lowercase")]
 enum SignatureEncoding {
@@ -109,7 +109,7 @@ enum SignatureEncoding {
     Base64,
 }
 
-/// How a key is written.
+/// The encoding of a key.
 #[derive(Deserialize)]
 #[serde(remote = "signature::Encoding", rename_all = "lowercase")]
 enum KeyEncoding {
@@ -128,7 +128,7 @@ enum Algorithm {
     EcdsaP256,
 }
 
-/// How a key is made from a secret.
+/// How a secret becomes a key.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct KeyRule {
@@ -144,7 +144,7 @@ impl Default for KeyRule {
     }
 }
 
-/// A secret that comes along as it is.
+/// A secret that each request contains unchanged.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenRule {
@@ -162,7 +162,7 @@ impl TryFrom<String> for HeaderPlace {
     fn try_from(text: String) -> Result<Self, String> {
         match text.parse()? {
             Place::Header(name) => Ok(Self(name)),
-            _ => Err(format!("`{text}` is no header; write header:NAME")),
+            _ => Err(format!("`{text}` is not a header; write header:NAME")),
         }
     }
 }
@@ -171,22 +171,22 @@ impl TryFrom<String> for HeaderPlace {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Freshness {
-    /// Where the time stands. It must be signed.
+    /// Where the time is. It must be signed.
     pub(crate) time: Places,
-    /// Without it, age is checked only where the source has this setting.
+    /// The greatest age. If it is not set, age is checked only for sources with the setting `tolerance_seconds`.
     pub(crate) tolerance_seconds: Option<u32>,
-    /// Whether a time in the future is judged like one in the past.
+    /// Whether the limit also holds for a time in the future.
     #[serde(default = "yes")]
     pub(crate) both_ways: bool,
 }
 
-/// Where the events stand and what is known of them: each the first template of its list of which every place is there.
+/// Where the events are, and how to read their fields. A field has the value of its first template whose places are all there.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventRule {
-    /// The array of which each element is an event: `json:` for the whole body, `json:PATH` for a member.
+    /// The array whose elements are the events: `json:` for the whole body, `json:PATH` for a member.
     pub(crate) each: Option<ArrayPlace>,
-    /// The field with the JSON, where the body is a form.
+    /// The form field that contains the JSON, if the body is a form.
     pub(crate) json_in_form: Option<String>,
     #[serde(default)]
     pub(crate) id: Alternatives,
@@ -206,7 +206,7 @@ pub(crate) struct EventRule {
 }
 
 impl EventRule {
-    /// What is known of an event, by key.
+    /// The fields of an event, by key.
     pub(crate) fn fields(&self) -> [(&'static str, &Alternatives); 7] {
         [
             ("id", &self.id),
@@ -224,7 +224,7 @@ impl EventRule {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Alternatives(pub(crate) Vec<Template>);
 
-/// By hand, because an untagged enum would not say what is wrong with a template.
+/// Written by hand, because the error of an untagged enum would not say what is wrong with a template.
 impl<'de> Deserialize<'de> for Alternatives {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OneOrMany;
@@ -258,16 +258,16 @@ impl fmt::Display for Alternatives {
     }
 }
 
-/// A request that only asks whether we are there.
+/// A request with which the provider only checks that the endpoint exists.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HandshakeRule {
     #[serde(default = "post")]
     pub(crate) method: MethodName,
-    /// Which requests it is: every place has this value, or any if it is `*`.
+    /// The requests that are this handshake: those with this value at every place. `*` stands for any value.
     #[serde(default)]
     pub(crate) when: Conditions,
-    /// Whether it is signed like the rest.
+    /// Whether it is signed like other requests.
     #[serde(default = "yes")]
     pub(crate) signed: bool,
     pub(crate) answer: AnswerRule,
@@ -290,13 +290,13 @@ fn post() -> MethodName {
     MethodName(http::Method::POST)
 }
 
-/// An answer: 200 unless said otherwise, with nothing, a text or JSON in it.
+/// An answer. The default is 200 with an empty body; it can have a text or JSON.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AnswerRule {
     pub(crate) status: Option<u16>,
     pub(crate) text: Option<Template>,
-    /// Texts in it are templates.
+    /// The JSON of the answer. Its strings are templates.
     pub(crate) json: Option<Json>,
     pub(crate) headers: Headers<Template>,
 }
@@ -320,7 +320,7 @@ impl<T> TryFrom<BTreeMap<String, T>> for Headers<T> {
     fn try_from(headers: BTreeMap<String, T>) -> Result<Self, String> {
         let parse = |(name, value): (String, T)| match name.parse() {
             Ok(header) => Ok((header, value)),
-            Err(_) => Err(format!("`{name}` is no name of a header")),
+            Err(_) => Err(format!("`{name}` is not the name of a header")),
         };
         headers.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
     }
@@ -332,7 +332,7 @@ impl<T> Default for Headers<T> {
     }
 }
 
-/// A request to play, with `{serial}`, `{now}`, `{now_ms}`, `{now_rfc3339}` and `{signature}` in body and headers.
+/// A sample request. Body and headers may contain `{serial}`, `{now}`, `{now_ms}`, `{now_rfc3339}` and `{signature}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SampleRule {
@@ -353,12 +353,12 @@ fn json_type() -> String {
     "application/json".into()
 }
 
-/// What is wrong with a file of the catalog, and where.
+/// A problem in a file of the catalog, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, where it is known.
+    /// The line, if it is known.
     pub line: Option<usize>,
-    /// What is wrong, and what is allowed.
+    /// The problem, and what is allowed.
     pub problem: String,
 }
 
@@ -375,7 +375,7 @@ fn line_at(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The line of a key such as `signature.0.signed`, or of the part of it that is there.
+/// The line of a key such as `signature.0.signed`, or of the longest part of it that exists.
 fn line_of(text: &str, key: &str) -> Option<usize> {
     let root = DeValue::Table(DeTable::parse(text).ok()?.into_inner());
     let (mut value, mut line) = (&root, None);
@@ -399,7 +399,7 @@ impl Description {
         Ok(description)
     }
 
-    /// What can be set for a source, beside what every source has.
+    /// The settings of a source of this provider, besides those of every source.
     pub fn settings(&self) -> Vec<&'static str> {
         let mut settings = Vec::new();
         if self.freshness.is_some() {
@@ -422,8 +422,7 @@ impl SignatureRule {
         Scheme { algorithm: self.algorithm, key: KeyForm { prefix: prefix.into(), prefix_needed, encoding } }
     }
 
-    /// Whether this part of a template is a part of what is signed. A query never is: the URL that is signed may be the
-    /// configured one.
+    /// Whether this part of a template is signed. A query never counts as signed: the signed URL may be the configured one.
     pub(crate) fn signs(&self, part: &Part) -> bool {
         let signed = &self.signed.parts;
         let signs_body = || signed.iter().any(|part| matches!(part, Part::Body | Part::Hash));

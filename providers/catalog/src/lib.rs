@@ -1,5 +1,5 @@
-//! Providers that need no code. Each is a TOML file that says where the signature stands, what it signs, and where the
-//! events are; `docs/providers.md` explains how to write one.
+//! Providers that need no code. Each is a TOML file that says where the signature is, what it signs, and where the
+//! events are. `docs/providers.md` explains how to write one.
 
 mod check;
 mod contract;
@@ -21,7 +21,7 @@ macro_rules! files {
     };
 }
 
-/// The files beside this crate's code.
+/// The files next to this crate's code.
 const FILES: &[(&str, &str)] = files! {
     "asana"
     "calendly"
@@ -46,7 +46,7 @@ const FILES: &[(&str, &str)] = files! {
     "zoom"
 };
 
-/// The providers that are built in, by name.
+/// The built-in providers, sorted by name.
 pub static EMBEDDED: LazyLock<Vec<Arc<Description>>> = LazyLock::new(|| {
     let parse = |(name, text): &(&str, &str)| match Description::parse(text) {
         Ok(description) => Arc::new(description),

@@ -1,9 +1,9 @@
-//! How a file of the catalog says how urgent events are.
+//! Reads the priorities in a file of the catalog.
 
 use hookfast_webhook::{Pattern, Priority, PriorityRules};
 use serde::Deserialize;
 
-/// How urgent events are: `"high"` for all types, or a table such as `{ "order.*" = "high" }`.
+/// The priority of events: `"high"` for all types, or a table such as `{ "order.*" = "high" }`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct PriorityRule(pub(crate) PriorityRules);

@@ -1,4 +1,4 @@
-//! A description at work.
+//! The provider that a description describes: proves and reads requests according to its file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::sample;
 use crate::template::{Part, Place, Template};
 use crate::view::View;
 
-/// The longest text that is sent back in a handshake. Providers send some dozen characters.
+/// The longest text that is sent back in a handshake. Providers send a few dozen characters.
 const ECHO_MAX_BYTES: usize = 1024;
 
-/// What can be set for a source, where the description says so.
+/// The settings of a source. The description says which of them exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How old a request may be, in seconds.
+    /// The greatest age of a request, in seconds.
     pub tolerance_seconds: Option<u32>,
-    /// The URL as it is configured at the provider, where that is signed and differs from ours.
+    /// The URL as configured at the provider, if it is signed and differs from ours.
     pub notification_url: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Provider for CatalogProvider {
         let mut view = self.view(request, &request.body);
         let proof = match self.prove_event(&mut view, secrets, now) {
             Ok(proof) => proof,
-            // Only what is not proved: what is would be answered and lost.
+            // Only an unproved request can be an unsigned handshake. A proved one may be an event, and would be lost.
             Err(refusal) => return self.handshake(&view, None)?.map(Proved::Handshake).ok_or(refusal),
         };
         let secret = proof.secret_index().and_then(|index| secrets.iter().nth(index));
@@ -107,7 +107,7 @@ impl Provider for CatalogProvider {
             return Ok(());
         }
         let forms: Vec<_> = rules.iter().map(SignatureRule::key_in_words).collect();
-        Err(format!("is no key of this provider: it must be {}", forms.join(", or ")))
+        Err(format!("is not a key of this provider: it must be {}", forms.join(", or ")))
     }
 
     fn key_pair(&self, random: &[u8; 32]) -> KeyPair {
@@ -147,7 +147,7 @@ impl CatalogProvider {
                     self.refuse_stale(view, now)?;
                     return Ok(if rule.covers_events { proof } else { proof.of_a_part() });
                 }
-                // A rule that could look at a signature tells more than one that found none.
+                // A rule that found a signature and rejected it tells more than a rule that found none.
                 Err(Refusal::WrongSignature) => refusal = Some(Refusal::WrongSignature),
                 Err(problem) => refusal = refusal.or(Some(problem)),
             }
@@ -155,27 +155,27 @@ impl CatalogProvider {
         Err(refusal.unwrap_or(Refusal::WrongSignature))
     }
 
-    /// A time must always be one, also where its age does not matter: else a part of the body could be passed off as a
-    /// part of it, where nothing stands between them in the signed text.
+    /// Refuses a request that is too old. The time must always be a valid time, even if its age does not matter:
+    /// otherwise an attacker could move a part of the body into it, if the signed text has nothing between the two.
     fn refuse_stale(&self, view: &View<'_>, now: OffsetDateTime) -> Result<(), Refusal> {
         let Some(Freshness { time, tolerance_seconds, both_ways }) = &self.description.freshness else {
             return Ok(());
         };
         let (place, text) = view.first(&time.0).ok_or_else(|| missing(&time.0))?;
-        let time = moment::from_text(&text).ok_or_else(|| malformed(place, "it is no time"))?;
+        let time = moment::from_text(&text).ok_or_else(|| malformed(place, "it is not a time"))?;
         let Some(tolerance) = self.settings.tolerance_seconds.or(*tolerance_seconds) else { return Ok(()) };
         let (age, tolerance) = (now - time, Duration::seconds(tolerance.into()));
         let is_stale = age > tolerance || (*both_ways && age < -tolerance);
         if is_stale { Err(Refusal::Stale { age, tolerance }) } else { Ok(()) }
     }
 
-    /// The answer, if the request is a handshake. With a secret it is one that was proved.
+    /// The answer, if the request is a handshake. `secret` is the one that proved the request, if it was proved.
     pub(crate) fn handshake(&self, view: &View<'_>, secret: Option<&Secret>) -> Result<Option<Answer>, Refusal> {
         let possible = |rule: &&HandshakeRule| rule.signed == secret.is_some() && rule.method.0 == view.request.method;
         let mut rules = self.description.handshake.iter().filter(possible);
         let Some(rule) = rules.find(|rule| applies(rule, view)) else { return Ok(None) };
         let answer = answer(&rule.answer, view, secret);
-        answer.map(Some).ok_or_else(|| Refusal::Missing("what this provider's handshake wants to hear again".into()))
+        answer.map(Some).ok_or_else(|| Refusal::Missing("the text that this provider's handshake expects back".into()))
     }
 
     fn read_one(&self, request: &Request, bytes: &Bytes) -> Result<Reading, Unreadable> {
@@ -189,7 +189,8 @@ impl CatalogProvider {
         let (index, event_type) = view.find_first(types).ok_or_else(|| unreadable("type"))?;
         let dedupe_key = view.fill_first(&rule.dedupe.0).ok_or_else(|| unreadable("id"))?;
         Ok(Reading {
-            // Those before the one that counts must be signed, too: else it counts because something was taken away.
+            // The templates before the one that is used must be signed, too. Otherwise an attacker could remove their
+            // values, so that a later template is used.
             type_is_signed: types[..=index].iter().all(|template| self.description.signs(template)),
             event_id: view.fill_first(&rule.id.0),
             account: view.fill_first(&rule.account.0),
@@ -218,14 +219,14 @@ fn prove_rule(rule: &SignatureRule, view: &mut View<'_>, secrets: &Secrets) -> R
     if written.is_empty() || written.len() > SIGNATURE_CANDIDATES_MAX {
         return Err(malformed(place, "it has no signature, or too many"));
     }
-    // One that is no signature cannot match, but another one beside it may.
+    // A text that is not a signature cannot match, but another one may.
     let candidates: Vec<_> = written.iter().filter_map(|text| rule.encoding.decode(text)).collect();
     let signed = signed_parts(&rule.signed, view)?;
     let signed: Vec<&[u8]> = signed.iter().map(AsRef::as_ref).collect();
     rule.scheme().prove(secrets, &signed, &candidates)
 }
 
-/// Literally: a blank belongs to the name or the value beside it.
+/// Reads the entries of a header literally: a blank belongs to the name or the value next to it.
 fn entries(text: &str, list: &EntryList) -> Vec<(String, String)> {
     let pairs = text.split(list.separator).filter_map(|entry| entry.split_once(list.assign));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -240,7 +241,7 @@ pub(crate) fn signed_parts<'v>(template: &'v Template, view: &'v View<'_>) -> Re
             Part::Url => view.url.as_bytes().into(),
             Part::Method => view.request.method.as_str().as_bytes().into(),
             Part::Hash => signature::sha256_hex(view.bytes).into_bytes().into(),
-            // Only the key of an event may be something new each time: see `check`.
+            // `check` allows `{unique}` only in the dedupe key.
             Part::Unique => Cow::default(),
             Part::Place { places, .. } => match view.first(places).ok_or_else(|| missing(places))?.1 {
                 Cow::Borrowed(text) => text.as_bytes().into(),
@@ -260,8 +261,9 @@ pub(crate) fn signed_parts<'v>(template: &'v Template, view: &'v View<'_>) -> Re
     Ok(filled)
 }
 
-/// Whether a value of the signed text could be longer or shorter with the same signature: `a.b` + `.` + `c` is the same
-/// text as `a` + `.` + `b.c`, and `17` + `6{}` as `176` + `{}`, but they are not the same request.
+/// Whether a value in the signed text could be longer or shorter while the signature still matches. For example `a.b` +
+/// `.` + `c` is the same text as `a` + `.` + `b.c`, and `17` + `6{}` the same as `176` + `{}`, but these are different
+/// requests.
 fn is_ambiguous(parts: &[Part], filled: &[Cow<'_, [u8]>], index: usize) -> bool {
     let value = &filled[index][..];
     let is_number = value.iter().all(u8::is_ascii_digit);
@@ -278,7 +280,7 @@ fn is_ambiguous(parts: &[Part], filled: &[Cow<'_, [u8]>], index: usize) -> bool 
     before || after
 }
 
-/// How often a literal, which is never empty, stands in `text`.
+/// How often a literal, which is never empty, occurs in `text`.
 fn times(literal: &str, text: &[u8]) -> usize {
     text.windows(literal.len()).filter(|window| *window == literal.as_bytes()).count()
 }

@@ -1,4 +1,4 @@
-//! Playing a provider: the inverse of proving.
+//! Makes samples: signs requests as the provider does.
 
 use hookfast_webhook::{NoSample, Request, SampleOrder};
 use http::header::CONTENT_TYPE;
@@ -20,7 +20,7 @@ pub(crate) fn make(provider: &CatalogProvider, order: &SampleOrder<'_>) -> Resul
     let kind = order.clone().kind_of(&kinds)?;
     let sample = description.sample.iter().find(|sample| sample.kind == kind);
     let mut request = unsigned(sample.ok_or_else(|| NoSample("there are no samples".into()))?, order)?;
-    // What asks before there is a secret cannot be signed with it.
+    // An unsigned handshake comes before the provider has the secret.
     if let Ok(Some(_)) = provider.handshake(&provider.view(&request, &request.body), None) {
         return Ok(request);
     }
@@ -61,7 +61,7 @@ fn sign(
         view.entries.clone_from(&entries);
         rule.encoding.encode(&signature(rule, &view, order)?)
     };
-    // A sample that says where its signature goes is right; else it goes where it is looked for first.
+    // A sample can say where its signature goes. Otherwise it goes to the first place where it would be looked for.
     let body = std::str::from_utf8(&request.body).unwrap_or_default();
     if body.contains(SIGNATURE) {
         request.body = body.replace(SIGNATURE, &signature).into();
@@ -78,7 +78,7 @@ fn sign(
     }
 }
 
-/// The entries beside the signature are times: nobody signs anything else there.
+/// The other entries of the signature header. All are times, because no known provider signs anything else there.
 fn entries(rule: &SignatureRule, order: &SampleOrder<'_>) -> Vec<(String, String)> {
     let now = order.now.unix_timestamp().to_string();
     let name = |place: &Place| if let Place::Entry(name) = place { Some((name.clone(), now.clone())) } else { None };
@@ -92,10 +92,10 @@ fn signature(rule: &SignatureRule, view: &View<'_>, order: &SampleOrder<'_>) -> 
     let mut scheme = rule.scheme();
     // A private key may come without the prefix that its public key must have.
     scheme.key.prefix_needed &= !scheme.algorithm.is_asymmetric();
-    scheme.sign(order.signing_key()?, &parts).ok_or_else(|| failed("the secret is no key of it"))
+    scheme.sign(order.signing_key()?, &parts).ok_or_else(|| failed("the secret is not a key of this provider"))
 }
 
-/// The signature as it stands in its header.
+/// The text of the signature header.
 fn written(rule: &SignatureRule, entries: Vec<(String, String)>, signature: String) -> String {
     let Some(EntryList { separator, assign, name }) = &rule.list else { return format!("{}{signature}", rule.prefix) };
     let all = entries.into_iter().chain([(name.clone(), signature)]);

@@ -1,11 +1,12 @@
-//! Templates: text with places in braces, such as `v0:{header:x-slack-request-timestamp}:{body}`.
+//! Templates: text with places in braces, such as `v0:{header:x-slack-request-timestamp}:{body}`. A place is replaced
+//! by the value that the request has there.
 
 use std::fmt;
 
 use http::{HeaderName, Method};
 use serde::Deserialize;
 
-/// The places, in words.
+/// The places, as error messages name them.
 const PLACES: &str = "header:NAME, query:NAME, form:NAME, json:PATH.TO.MEMBER, entry:NAME";
 
 /// Text with places.
@@ -25,16 +26,16 @@ pub(crate) enum Part {
     Method,
     /// The SHA-256 of the body, or of the event's own bytes, as hex digits.
     Hash,
-    /// Something new each time, for events that nothing tells apart.
+    /// A value that is new each time, for events that cannot be told apart.
     Unique,
-    /// The first of these that is there. What is filtered is signed with the secret that matched.
+    /// The value at the first of these places that exists. If `signed`, it is signed with the secret that matched.
     Place {
         places: Vec<Place>,
         signed: bool,
     },
 }
 
-/// Where a value stands.
+/// Where a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     Header(HeaderName),
@@ -45,10 +46,10 @@ pub(crate) enum Place {
     Entry(String),
 }
 
-/// What stands in braces beside places.
+/// What braces may contain besides places.
 const OTHERS: &str = "body, url, method, hash, unique";
 
-/// What a filtered place becomes.
+/// The suffix of a place whose value is signed.
 const SIGNED: &str = "|hmac-sha256-hex";
 
 impl TryFrom<String> for Template {
@@ -92,10 +93,10 @@ impl std::str::FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unknown = || format!("`{text}` is no place; allowed: {PLACES}");
+        let unknown = || format!("`{text}` is not a place; allowed: {PLACES}");
         let (kind, name) = text.split_once(':').filter(|(_, name)| !name.is_empty()).ok_or_else(unknown)?;
         match kind {
-            "header" => name.parse().map(Self::Header).map_err(|_| format!("`{name}` is no name of a header")),
+            "header" => name.parse().map(Self::Header).map_err(|_| format!("`{name}` is not the name of a header")),
             "query" => Ok(Self::Query(name.into())),
             "form" => Ok(Self::Form(name.into())),
             "json" if name.split('.').all(|step| !step.is_empty()) => {
@@ -152,7 +153,7 @@ impl Template {
     }
 }
 
-/// JSON of which the texts are templates.
+/// JSON whose strings are templates.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) enum Json {
@@ -175,7 +176,7 @@ impl TryFrom<toml::Value> for Json {
                 let members = table.into_iter().map(|(name, value)| Ok((name, Self::try_from(value)?)));
                 Self::Object(members.collect::<Result<_, String>>()?)
             }
-            toml::Value::Datetime(time) => return Err(format!("`{time}` is no JSON; write it in quotes")),
+            toml::Value::Datetime(time) => return Err(format!("`{time}` is not JSON; write it in quotes")),
             other => Self::Other(serde_json::to_value(other).map_err(|error| error.to_string())?),
         })
     }
@@ -192,7 +193,7 @@ impl Json {
         }
     }
 
-    /// The JSON with its texts filled, if all can be; serde escapes what is put in.
+    /// The JSON with its strings filled in, if all can be. serde escapes the values.
     pub(crate) fn fill(&self, fill: &dyn Fn(&Template) -> Option<String>) -> Option<serde_json::Value> {
         Some(match self {
             Self::Text(template) => fill(template)?.into(),
@@ -256,7 +257,7 @@ impl TryFrom<String> for ArrayPlace {
         match text.strip_prefix("json:") {
             Some("") => Ok(Self(Vec::new())),
             Some(path) => Ok(Self(path.split('.').map(str::to_owned).collect())),
-            None => Err(format!("`{text}` is no array; write json: for the whole body, or json:PATH")),
+            None => Err(format!("`{text}` is not an array; write json: for the whole body, or json:PATH")),
         }
     }
 }

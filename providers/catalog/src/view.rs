@@ -1,4 +1,4 @@
-//! Finding values in a request.
+//! Finds values in a request.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -7,7 +7,7 @@ use hookfast_webhook::{EventId, Request, Secret, Unreadable, form, json, signatu
 
 use crate::template::{Part, Place, Template};
 
-/// A request, or one event of it, with the places that its provider wants to know.
+/// A request or one event of it, and the places that its provider reads.
 pub(crate) struct View<'a> {
     pub(crate) request: &'a Request,
     /// The URL that is signed.
@@ -32,12 +32,12 @@ impl<'a> View<'a> {
         Self { request, url, bytes, entries: Vec::new(), json_in_form, paths, values: OnceCell::new() }
     }
 
-    /// What stands at a place, if it is text or a number, not empty, and stands there once.
+    /// The value at a place, if it is a text or a number, is not empty, and occurs once.
     pub(crate) fn find(&self, place: &Place) -> Option<Cow<'_, str>> {
         let value = match place {
             Place::Header(name) => only(self.request.headers.get_all(name).iter())?.to_str().ok()?.into(),
             Place::Query(name) => form::value(form::query(&self.request.url).as_bytes(), name)?,
-            // JSON is no form, whatever stands in its texts.
+            // JSON is never read as a form, whatever its strings contain.
             Place::Form(_) if self.is_json() => return None,
             Place::Form(name) => form::value(self.bytes, name)?,
             Place::Json(path) => {
@@ -49,12 +49,12 @@ impl<'a> View<'a> {
         Some(value).filter(|value| !value.is_empty())
     }
 
-    /// The first of several places that is there.
+    /// The first of several places that exists, and its value.
     pub(crate) fn first<'p>(&self, places: &'p [Place]) -> Option<(&'p Place, Cow<'_, str>)> {
         places.iter().find_map(|place| Some((place, self.find(place)?)))
     }
 
-    /// The template with its places filled, if all of them are there. `secret` signs what is to be signed.
+    /// The template with its places filled in, if all of them exist. `secret` signs the values that must be signed.
     pub(crate) fn fill(&self, template: &Template, secret: Option<&Secret>) -> Option<String> {
         let mut text = String::new();
         for part in &template.parts {
@@ -76,23 +76,23 @@ impl<'a> View<'a> {
         Some(text)
     }
 
-    /// The first template of which all places are there.
+    /// The first template whose places all exist, filled in.
     pub(crate) fn fill_first(&self, templates: &[Template]) -> Option<String> {
         self.find_first(templates).map(|(_, text)| text)
     }
 
-    /// The same, with its index.
+    /// Like [`View::fill_first`], with the index of the template.
     pub(crate) fn find_first(&self, templates: &[Template]) -> Option<(usize, String)> {
         let filled = |template| self.fill(template, None).filter(|text| !text.is_empty());
         templates.iter().enumerate().find_map(|(index, template)| Some((index, filled(template)?)))
     }
 
-    /// What is wrong with the JSON.
+    /// The problem with the JSON, if it cannot be read.
     pub(crate) fn json_problem(&self) -> Option<&Unreadable> {
         self.values().as_ref().err()
     }
 
-    /// All wanted members at once, because each look means going through the whole body.
+    /// Reads all members that the provider needs at once, because each search goes through the whole body.
     fn values(&self) -> &Result<Vec<Option<String>>, Unreadable> {
         self.values.get_or_init(|| {
             let body = self.json();
@@ -113,7 +113,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the body begins like JSON, which no form does. Nobody need trust its content type.
+    /// Whether the body begins like JSON, which no form does. The content type is not used, because it is not signed.
     fn is_json(&self) -> bool {
         matches!(self.bytes.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'['))
     }

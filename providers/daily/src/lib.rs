@@ -1,6 +1,6 @@
 //! Daily: one signed JSON event per request, and an unsigned probe while a webhook is being created.
 //!
-//! What Daily sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Daily sends, and what we decided where its documentation is unclear.
 
 mod sample;
 
@@ -21,16 +21,17 @@ static SIGNATURE: &HeaderName = &PROOF_HEADERS[1];
 
 const SCHEME: Scheme = Scheme { key: KeyForm::BASE64, ..Scheme::HMAC_SHA256 };
 
-/// A probe has 15 bytes. What is much longer is none, and is not parsed before it is verified.
+/// A probe has 15 bytes. A much longer body cannot be one, and is not parsed before it is verified.
 const PROBE_MAX_BYTES: usize = 64;
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How far the time of a signature may be from ours, in seconds, either way. Without it the time is not judged.
+    /// The greatest difference between the time of a signature and our clock, in seconds, in both directions. If it is
+    /// not set, the time is not checked.
     pub tolerance_seconds: Option<u32>,
-    /// Whether Daily has told its secret already. Until then the source needs none, and only the probe is answered.
+    /// Whether Daily has already returned its secret. Until then the source needs none, and only the probe is answered.
     pub hmac_known: bool,
 }
 
@@ -65,7 +66,7 @@ impl Provider for Daily {
     }
 
     fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal> {
-        // Also a probe that is signed, with whatever secret: three refusals would make Daily fall silent.
+        // A probe is answered even with a wrong signature, because three refusals would make Daily stop sending.
         if is_probe(&request.body) {
             return Ok(Proved::Handshake(Answer::EMPTY_OK));
         }
@@ -84,7 +85,7 @@ impl Provider for Daily {
         let [id, event_type, payload, event_ts] = json::members(&request.body, ["id", "type", "payload", "event_ts"])?;
         let event_type = json::scalar(event_type).ok_or_else(|| Unreadable("`type` is missing or not text".into()))?;
         let id = json::scalar(id);
-        // A resend has the same bytes, and the time in them tells two events of one kind apart.
+        // A resend has the same bytes. Two events of one kind differ in the time that the bytes contain.
         let key = id.clone().unwrap_or_else(|| format!("body:{}", signature::sha256_hex(&request.body)));
         Ok(vec![Reading {
             event_id: id,
@@ -102,7 +103,7 @@ impl Provider for Daily {
         if SCHEME.takes(secret) {
             Ok(())
         } else {
-            Err("it is not base64; it is what Daily calls `hmac` when it tells about a webhook".into())
+            Err("it is not base64; use the value that Daily's API returns as `hmac`".into())
         }
     }
 
@@ -134,13 +135,13 @@ impl Daily {
         let Some(tolerance) = self.tolerance else {
             return Ok(());
         };
-        let timestamp = moment::from_text(timestamp).ok_or_else(|| malformed(TIMESTAMP, "it is no time"))?;
+        let timestamp = moment::from_text(timestamp).ok_or_else(|| malformed(TIMESTAMP, "it is not a time"))?;
         let age = now - timestamp;
         if age.abs() > tolerance { Err(Refusal::Stale { age, tolerance }) } else { Ok(()) }
     }
 }
 
-/// Exactly `{"test":"test"}`, with or without blanks.
+/// Whether the body is exactly `{"test":"test"}`, with or without blanks.
 fn is_probe(body: &[u8]) -> bool {
     if body.len() > PROBE_MAX_BYTES {
         return false;
@@ -155,8 +156,8 @@ fn is_probe(body: &[u8]) -> bool {
     read.is_ok() && members == 1 && is_test
 }
 
-/// A full stop ends the timestamp in the signed text. If anything were a timestamp, the beginning of a signed body could be
-/// moved into it, up to any full stop.
+/// Refuses a timestamp that is not a number. A full stop ends the timestamp in the signed text. If the timestamp could
+/// be any text, an attacker could move the beginning of a signed body into it, up to any full stop.
 fn refuse_unless_number(timestamp: &str) -> Result<(), Refusal> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = timestamp.split_once('.').unwrap_or((timestamp, "0"));
@@ -172,7 +173,7 @@ fn malformed(name: &HeaderName, problem: &'static str) -> Refusal {
     Refusal::MalformedHeader { name: name.clone(), problem: problem.into() }
 }
 
-/// Recordings have `room_name`, meetings and participants have `room`.
+/// The room: recordings have it as `room_name`, meetings and participants as `room`.
 fn room(payload: Option<&RawValue>) -> Option<String> {
     let [room_name, room] = json::members(payload?.get(), ["room_name", "room"]).ok()?;
     json::scalar(room_name).or_else(|| json::scalar(room))

@@ -43,7 +43,8 @@ pub(crate) fn sign(url: &str, secret: &Secret, timestamp: &str, body: String) ->
     let signature = SCHEME.sign(secret, &[timestamp.as_bytes(), b".", body.as_bytes()]);
     let signature = signature.ok_or_else(|| NoSample("the secret is not base64".into()))?;
     let signature = HeaderValue::try_from(Encoding::Base64.encode(&signature)).expect("base64 is legal");
-    let timestamp = HeaderValue::try_from(timestamp).map_err(|_| NoSample("the time is no header".into()))?;
+    let timestamp = HeaderValue::try_from(timestamp)
+        .map_err(|_| NoSample("the time has characters that a header cannot have".into()))?;
     let mut request = request(url, body);
     request.headers.extend([(TIMESTAMP.clone(), timestamp), (SIGNATURE.clone(), signature)]);
     Ok(request)

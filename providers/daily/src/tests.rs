@@ -99,7 +99,7 @@ fn a_time_may_be_off_either_way_in_seconds_or_milliseconds() {
         assert!(matches!(verdict, Err(Refusal::Stale { .. })), "{timestamp} {verdict:?}");
     }
     let verdict = judge(&tolerating(300), signed("99999999999999999999999999", "{}"));
-    assert_eq!(verdict.err(), Some(malformed(TIMESTAMP, "it is no time")));
+    assert_eq!(verdict.err(), Some(malformed(TIMESTAMP, "it is not a time")));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn value(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(bytes).unwrap_or_else(|_| HeaderValue::from_static("?"))
 }
 
-/// JSON that is close to what Daily sends, in all kinds of disorder.
+/// Random JSON that resembles what Daily sends.
 fn disorder() -> impl Strategy<Value = Value> {
     let name = proptest::sample::select(vec!["id", "type", "payload", "event_ts", "room", "room_name", "test"]);
     let leaf = prop_oneof![

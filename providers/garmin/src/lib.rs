@@ -1,6 +1,6 @@
-//! Garmin: unsigned JSON, many records of many users and kinds in one request.
+//! Garmin: unsigned JSON, with many records of many users and kinds in one request.
 //!
-//! What Garmin sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Garmin sends, and what we decided where its documentation is unclear.
 
 mod path;
 mod sample;
@@ -19,21 +19,21 @@ use time::OffsetDateTime;
 
 static CLIENT_ID: HeaderName = HeaderName::from_static("garmin-client-id");
 
-/// What has the same bytes whenever it happens to the same user.
+/// Types of records that have the same bytes each time they happen to the same user.
 const REPEATABLE: [&str; 2] = ["deregistrations", "userPermissionsChange"];
 
-/// How long such a record counts as a resend: longer than Garmin's first tries, and shorter than the time in which a user
-/// connects again and disconnects for good.
+/// For this time a record of such a type with the same bytes counts as a resend. It is longer than Garmin takes for its
+/// first tries, and shorter than a user takes to connect and disconnect again.
 const REPEATABLE_WINDOW: Duration = Duration::from_hours(1);
 
 /// The longest name of a summary type. It is copied to each of its records, so a long one could fill the memory.
 const TYPE_MAX_BYTES: usize = 255;
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The client id of the application, which the header `garmin-client-id` must name. Not checked if it is not set.
+    /// The client id of the application, which the header `garmin-client-id` must contain. `None` turns this check off.
     pub client_id: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Provider for Garmin {
         if path::is_segment(secret.expose()) {
             Ok(())
         } else {
-            Err("a path token stands in a URL: use up to 127 letters, digits, `-` and `_`".into())
+            Err("a path token is part of a URL: use up to 127 letters, digits, `-` and `_`".into())
         }
     }
 
@@ -112,7 +112,7 @@ impl Provider for Garmin {
     }
 
     fn retries(&self) -> u32 {
-        // Garmin names no number: it goes on, with growing pauses, for as long as its queue bears it.
+        // Garmin names no number. It sends again with growing pauses until its queue is full.
         8
     }
 }
@@ -152,7 +152,7 @@ fn read_record(event_type: &str, record: &RawValue, body: &Bytes) -> Reading {
         "changeTimeInSeconds",
         "summary",
     ];
-    // A record of a form that we do not know is still an event: losing it would be worse than knowing little of it.
+    // A record of an unknown form is still an event, because losing it would be worse than reading little of it.
     let [user, summary_id, callback, start, measured, changed, summary] =
         json::members(record.get(), names).unwrap_or_default();
     let (account, summary_id, callback) = (json::scalar(user), json::scalar(summary_id), json::scalar(callback));
@@ -161,10 +161,10 @@ fn read_record(event_type: &str, record: &RawValue, body: &Bytes) -> Reading {
     let identity = summary_id.clone().or_else(|| callback.as_ref().map(|url| signature::sha256_hex(url.as_bytes())));
     let identity = identity.as_deref().unwrap_or("-");
     let content = signature::sha256_hex(record.get().as_bytes());
-    // An update has the same identity and other content, so it is another event; an exact repeat is not.
+    // An update has the same identity but other content, so it must be another event. Only an exact repeat is a resend.
     let dedupe_key = format!("{event_type}:{user}:{identity}:{content}");
     Reading {
-        // With the user in it, no user's record supersedes another's.
+        // The id contains the user, so that no user's record replaces another user's.
         object_id: summary_id.as_ref().map(|id| format!("{event_type}:{user}:{id}")),
         occurred_at: [start, measured, changed].into_iter().find_map(moment::from_json).or_else(|| start_of(summary)),
         ping: callback.is_some(),
@@ -175,7 +175,7 @@ fn read_record(event_type: &str, record: &RawValue, body: &Bytes) -> Reading {
     }
 }
 
-/// Activity details keep their start in the summary inside them.
+/// The start of activity details, which is in the summary inside them.
 fn start_of(summary: Option<&RawValue>) -> Option<OffsetDateTime> {
     let [start] = json::members(summary?.get(), ["startTimeInSeconds"]).ok()?;
     moment::from_json(start)

@@ -1,7 +1,7 @@
-//! `/webhooks/{source}[/{token}][/{event type}]`: the path as it came, nothing decoded.
+//! Reads the path `/webhooks/{source}[/{token}][/{event type}]` without decoding it.
 
-/// The types that Garmin documents. Only these are taken for a type where a path token could stand as well: an event
-/// must never be named by a secret.
+/// The types that Garmin documents. Where a segment could also be a path token, only these count as a type: an event
+/// must never get a secret as its type.
 const KNOWN_TYPES: [&str; 20] = [
     "activities",
     "activityDetails",
@@ -25,7 +25,7 @@ const KNOWN_TYPES: [&str; 20] = [
     "userPermissionsChange",
 ];
 
-/// What follows the endpoint's own two segments.
+/// The two segments after `/webhooks/{source}`.
 pub(crate) fn tail(url: &str) -> [Option<&str>; 2] {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let path = match url.split_once("://") {
@@ -36,7 +36,7 @@ pub(crate) fn tail(url: &str) -> [Option<&str>; 2] {
     [segments.next().flatten(), segments.next().flatten()]
 }
 
-/// The type of all records, if the URL names it. Whether the source has tokens is not known here.
+/// The type of all records, if the URL names it. This function does not know whether the source has tokens.
 pub(crate) fn event_type(url: &str) -> Option<&str> {
     match tail(url) {
         [Some(_token), Some(event_type)] => Some(event_type),
@@ -45,7 +45,7 @@ pub(crate) fn event_type(url: &str) -> Option<&str> {
     }
 }
 
-/// Whether `text` can stand in a path as it is. The gateway takes no other segment.
+/// Whether `text` can be a segment of a path without encoding. The gateway accepts no other segments.
 pub(crate) fn is_segment(text: &str) -> bool {
     (1..=127).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')

@@ -22,7 +22,8 @@ pub(crate) fn request(order: &SampleOrder<'_>, client_id: Option<&str>) -> Resul
         (USER_AGENT, HeaderValue::from_static("Garmin Health API")),
     ]);
     if let Some(client_id) = client_id {
-        let value = HeaderValue::try_from(client_id).map_err(|_| NoSample("`client_id` is no legal header".into()))?;
+        let value = HeaderValue::try_from(client_id)
+            .map_err(|_| NoSample("`client_id` has characters that a header cannot have".into()))?;
         headers.insert(CLIENT_ID.clone(), value);
     }
     Ok(Request { method: Method::POST, url, headers, body: body.into() })

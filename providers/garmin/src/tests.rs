@@ -5,7 +5,8 @@ use super::*;
 
 const URL: &str = "https://hooks.example.com/webhooks/garmin";
 
-// A source without a token takes requests without one, so the suite's check of an empty list of secrets does not hold.
+// A source without a token accepts requests without one, so the suite's check of an empty list of secrets does not
+// apply.
 macro_rules! checks {
     ($($check:ident)*) => { $(#[test] fn $check() { refusal_suite::$check(&garmin()); })* };
 }

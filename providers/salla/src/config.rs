@@ -1,13 +1,13 @@
-//! The settings of a source. How it proves its requests must be said: Salla's own papers contradict each other about what
-//! an unset strategy means, and the wrong guess would take anything for genuine.
+//! The settings of a source. The strategy must be set: Salla's own documents contradict each other about the default,
+//! and a wrong guess would accept every request as genuine.
 
 use serde::Deserialize;
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Settings")]
 pub struct Config {
-    /// How Salla proves its requests, as it is set in its portal. There is no default.
+    /// How Salla proves its requests, as set in its portal. There is no default.
     pub strategy: Strategy,
     /// With the strategy `token`: whether the secret may also come as `Bearer <secret>`.
     pub allow_bearer: bool,
@@ -19,14 +19,14 @@ pub struct Config {
 pub enum Strategy {
     /// By a signature of the body.
     Signature,
-    /// By the secret itself, which says nothing about the body.
+    /// By the secret itself, which proves nothing about the body.
     Token,
-    /// Not at all: whoever knows the URL can send anything.
+    /// Not at all: everyone who knows the URL can send anything.
     None,
 }
 
 impl Config {
-    /// For a source that nobody configured: the strategy that proves most.
+    /// The settings of a development source without a configuration: the strongest strategy.
     pub fn for_development() -> Self {
         Self { strategy: Strategy::Signature, allow_bearer: false }
     }

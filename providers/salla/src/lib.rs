@@ -1,6 +1,6 @@
-//! Salla: one JSON event per request, proved in one of three ways that the configuration must name.
+//! Salla: one JSON event per request, proved in one of three ways. The configuration must name the way.
 //!
-//! What Salla sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Salla sends, and what we decided where its documentation is unclear.
 
 mod config;
 mod sample;
@@ -20,7 +20,7 @@ pub use crate::config::{Config, Strategy};
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-salla-signature");
 
-/// Where Salla and nearly all of its merchants are. There is no summer time.
+/// The time zone of Salla and of nearly all its merchants. It has no summer time.
 const RIYADH: UtcOffset = offset!(+3);
 
 /// Salla's contract.
@@ -49,7 +49,7 @@ impl Provider for Salla {
         }
     }
 
-    /// `X-Salla-Security-Strategy` is never looked at: whoever could choose would choose `None`.
+    /// Ignores `X-Salla-Security-Strategy`. It is not signed, so an attacker would set it to `None`.
     fn prove(&self, request: &Request, secrets: &Secrets, _now: OffsetDateTime) -> Result<Proved, Refusal> {
         let proof = match self.config.strategy {
             Strategy::Signature => prove_signature(request, secrets)?,
@@ -90,7 +90,7 @@ impl Provider for Salla {
     }
 
     fn retries(&self) -> u32 {
-        // About five minutes apart.
+        // With about five minutes between them.
         3
     }
 }
@@ -108,7 +108,7 @@ impl Salla {
         let value = request.proof_header(&AUTHORIZATION)?;
         let verbatim = signature::prove_token(secrets, value.as_bytes());
         match value.strip_prefix("Bearer ") {
-            // A secret may itself begin with this word, so the whole value counts first.
+            // A secret may itself begin with `Bearer`, so the whole value is tried first.
             Some(token) if self.config.allow_bearer => verbatim.or(signature::prove_token(secrets, token.as_bytes())),
             _ => verbatim,
         }

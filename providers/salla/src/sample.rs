@@ -31,7 +31,7 @@ pub(crate) fn make(order: &SampleOrder<'_>, config: &Config) -> Result<Request, 
         }
         Strategy::Token => {
             let value = HeaderValue::try_from(order.signing_key()?.expose());
-            let value = value.map_err(|_| NoSample("the secret cannot stand in a header".into()))?;
+            let value = value.map_err(|_| NoSample("the secret has characters that a header cannot have".into()))?;
             headers.extend([(STRATEGY, HeaderValue::from_static("Token")), (AUTHORIZATION, value)]);
         }
         Strategy::None => {}
@@ -64,7 +64,7 @@ fn body(kind: &str, SampleOrder { now, serial, .. }: &SampleOrder<'_>) -> String
     format!(r#"{{"event":"{kind}","merchant":1029384756,"created_at":"{}","data":{data}}}"#, created_at(*now))
 }
 
-/// As JavaScript prints it, which is how store events have it.
+/// The time in the form in which store events have it: as JavaScript prints it.
 fn created_at(now: time::OffsetDateTime) -> String {
     let format = format_description!(
         "[weekday repr:short] [month repr:short] [day] [year] [hour]:[minute]:[second] GMT[offset_hour sign:mandatory][offset_minute]"

@@ -83,7 +83,7 @@ fn a_strategy_must_be_set_and_the_error_says_which_there_are() {
         let problem = config(bad).expect_err("it is not complete");
         assert!(["signature", "token", "none"].iter().all(|word| problem.contains(word)), "{problem}");
     }
-    assert!(config(r#"{"strategy":"none","allow_bearer":true}"#).is_err(), "it would mean nothing");
+    assert!(config(r#"{"strategy":"none","allow_bearer":true}"#).is_err(), "the setting would have no effect");
     assert!(config(r#"{"strategy":"none","tolerance_seconds":1}"#).is_err());
 }
 

@@ -1,14 +1,14 @@
-//! `X-Strava-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>…]`, read literally.
+//! Reads `X-Strava-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>…]` literally.
 
 use hookfast_webhook::signature::Encoding;
 use hookfast_webhook::{Refusal, SIGNATURE_CANDIDATES_MAX};
 
 use crate::SIGNATURE;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SignatureHeader<'a> {
-    /// The time as it is written, which is how it is signed.
+    /// The time exactly as it is written, because that text is signed.
     pub(crate) signed_time: &'a str,
     pub(crate) timestamp: i64,
     pub(crate) signatures: Vec<Vec<u8>>,
@@ -24,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Result<SignatureHeader<'_>, Refusal> {
             "t" => signed_time = Some(value),
             "v1" => {
                 candidates += 1;
-                // A candidate that is no signature cannot match, but another one beside it may.
+                // An entry that is not valid hex cannot match, but another one may.
                 signatures.extend(Encoding::Hex.decode(value));
                 if candidates > SIGNATURE_CANDIDATES_MAX {
                     return Err(malformed("it has too many `v1` signatures"));

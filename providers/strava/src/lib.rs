@@ -1,6 +1,6 @@
 //! Strava: one small JSON event per request, usually unsigned, and a handshake by GET.
 //!
-//! What Strava sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Strava sends, and what we decided where its documentation is unclear.
 
 mod header;
 mod sample;
@@ -23,18 +23,18 @@ pub use sample::sign;
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-strava-signature");
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The token that was given when the subscription was made, and that the handshake brings back. Without it any of the
-    /// source's secrets is taken.
+    /// The token that you gave to Strava for the subscription, and that the handshake must contain. If it is not set,
+    /// any of the source's secrets is accepted.
     pub verify_token: Option<String>,
-    /// The only subscription whose events are taken. Not checked if it is not set.
+    /// The only subscription whose events are accepted. `None` turns this check off.
     pub subscription_id: Option<u64>,
-    /// Whether events must be signed. If it is not set: as soon as the source has a secret.
+    /// Whether events must be signed. If it is not set, they must be signed if the source has a secret.
     pub mode: Option<Mode>,
-    /// How old a signature may be, in seconds.
+    /// The greatest age of a signature, in seconds.
     pub tolerance_seconds: u32,
 }
 
@@ -42,9 +42,9 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// A signature is not looked at.
+    /// Signatures are ignored.
     Unsigned,
-    /// What is not signed is refused.
+    /// Requests without a valid signature are refused.
     Signed,
 }
 
@@ -75,11 +75,11 @@ pub struct Strava {
 }
 
 impl Strava {
-    /// The contract with the settings of one source, or what is wrong with them.
+    /// The contract with the settings of one source. Fails if the settings are wrong.
     pub fn new(config: &Config) -> Result<Self, String> {
         let verify_token = config.verify_token.as_ref().map(Secret::new).transpose();
         Ok(Self {
-            verify_token: verify_token.map_err(|_| "`verify_token` is blank, so anybody would have it")?,
+            verify_token: verify_token.map_err(|_| "`verify_token` is blank, so everyone would have it")?,
             subscription_id: config.subscription_id,
             mode: config.mode,
             tolerance: Duration::seconds(config.tolerance_seconds.into()),
@@ -122,7 +122,7 @@ impl Provider for Strava {
         let (Some(object_type), Some(aspect_type)) = (word(object_type), word(aspect_type)) else {
             return Err(Unreadable("`object_type` or `aspect_type` is missing, empty or not text".into()));
         };
-        // Without them two events could not be told apart, and one would be dropped for the other.
+        // Without these, two events could have the same key, and one would be lost as a resend of the other.
         let (Some(object_id), Some(seconds)) = (json::scalar(object_id), json::scalar(event_time)) else {
             return Err(Unreadable("`object_id` or `event_time` is missing, empty or neither number nor text".into()));
         };
@@ -185,7 +185,8 @@ impl Strava {
         Ok(proof)
     }
 
-    /// Only age counts: a time from the future can only be signed by the holder of the secret, whose clock may be ahead.
+    /// Refuses only old timestamps. A time from the future can only be signed by the holder of the secret, whose clock
+    /// may be ahead.
     fn refuse_stale(&self, timestamp: i64, now: OffsetDateTime) -> Result<(), Refusal> {
         let age = Duration::seconds(now.unix_timestamp().saturating_sub(timestamp));
         if age > self.tolerance { Err(Refusal::Stale { age, tolerance: self.tolerance }) } else { Ok(()) }

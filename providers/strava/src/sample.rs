@@ -67,7 +67,7 @@ fn post(url: &str, body: Bytes) -> Request {
     Request { method: Method::POST, url: url.into(), headers, body }
 }
 
-/// Signs `body` in the way that has been seen from Strava.
+/// Signs `body` in the way that Strava was observed to sign. Strava does not document it.
 pub fn sign(url: &str, secret: &Secret, timestamp: i64, body: String) -> Request {
     let signed = [timestamp.to_string().as_bytes(), b".", body.as_bytes()].concat();
     let signature = Scheme::HMAC_SHA256.sign(secret, &[&signed]).expect("any text is a key");

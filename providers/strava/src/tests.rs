@@ -264,7 +264,7 @@ fn samples_are_signed_where_the_mode_does_not_forbid_it() {
     assert_eq!(is_signed(Some(Mode::Unsigned), Some(&key)), Ok(false));
     assert_eq!(is_signed(None, None), Ok(false));
     assert!(is_signed(Some(Mode::Signed), None).is_err());
-    assert!(sample(None, None, "challenge").is_err(), "there is nothing to shake hands with");
+    assert!(sample(None, None, "challenge").is_err(), "a handshake needs a token");
 }
 
 #[test]

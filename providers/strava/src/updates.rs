@@ -1,10 +1,11 @@
-//! What an event says was changed, in a form in which the same is always written the same.
+//! The changes that an event lists, in a canonical form: equal changes are always written in the same way.
 
 use hookfast_webhook::{Unreadable, json};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// Strava sends up to four. Each is copied and sorted, perhaps before anything was proved.
+/// The most updates in an event. Strava sends up to four. They are copied and sorted, perhaps before anything is
+/// proved.
 const UPDATES_MAX: usize = 100;
 
 /// The members of `updates`, sorted; each value is written as JSON.
@@ -12,7 +13,7 @@ const UPDATES_MAX: usize = 100;
 pub(crate) struct Updates(Vec<(String, String)>);
 
 impl Updates {
-    /// Nothing, `null` and `{}` all say that nothing was changed.
+    /// The updates of an event. A missing member, `null` and `{}` all mean that nothing was changed.
     pub(crate) fn of(updates: Option<&RawValue>) -> Result<Self, Unreadable> {
         let Some(updates) = updates.map(RawValue::get).filter(|updates| *updates != "null") else {
             return Ok(Self::default());
@@ -32,13 +33,14 @@ impl Updates {
         Ok(Self(members))
     }
 
-    /// Strava writes the text `"false"`; the boolean would mean the same.
+    /// Whether the athlete withdrew access. Strava writes the text `"false"`; a boolean would mean the same.
     pub(crate) fn revoke_access(&self) -> bool {
         self.0.iter().any(|(name, value)| name == "authorized" && matches!(value.as_str(), "\"false\"" | "false"))
     }
 }
 
-/// Text has many ways to be escaped. All else that Strava sends has one.
+/// The canonical form of a value. Only text can be escaped in several ways; other values that Strava sends have one
+/// form.
 fn canonical(value: &RawValue) -> String {
     match json::text(Some(value)) {
         Some(text) => serde_json::Value::from(text).to_string(),

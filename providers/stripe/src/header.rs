@@ -1,11 +1,12 @@
-//! `Stripe-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>…][,v0=<hex>]`, read as literally as Stripe's own packages do.
+//! Reads `Stripe-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>…][,v0=<hex>]`, as literally as Stripe's own packages
+//! do.
 
 use hookfast_webhook::signature::Encoding;
 use hookfast_webhook::{Refusal, SIGNATURE_CANDIDATES_MAX};
 
 use crate::SIGNATURE;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SignatureHeader {
     pub(crate) timestamp: i64,
@@ -22,7 +23,7 @@ pub(crate) fn parse(text: &str) -> Result<SignatureHeader, Refusal> {
             "t" => timestamp = Some(value.parse().map_err(|_| malformed("its timestamp `t` is not a number"))?),
             "v1" => {
                 candidates += 1;
-                // A candidate that is no signature cannot match, but another one beside it may.
+                // An entry that is not valid hex cannot match, but another one may.
                 signatures.extend(Encoding::Hex.decode(value));
             }
             _ => {}
@@ -37,7 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<SignatureHeader, Refusal> {
     }
 }
 
-/// The text before the first `=` and the text between it and the next one: that is what the packages look at.
+/// The text before the first `=`, and the text from there to the next `=`. Stripe's packages read an entry in this way.
 fn key_and_value(entry: &str) -> Option<(&str, &str)> {
     let mut parts = entry.split('=');
     Some((parts.next()?, parts.next()?))

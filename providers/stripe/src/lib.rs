@@ -1,6 +1,6 @@
 //! Stripe: one signed JSON event per request, in two shapes, snapshot and thin.
 //!
-//! What Stripe sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Stripe sends, and what we decided where its documentation is unclear.
 
 mod header;
 
@@ -15,11 +15,11 @@ use time::{Duration, OffsetDateTime};
 
 static SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How old a signature may be, in seconds.
+    /// The greatest age of a signature, in seconds.
     pub tolerance_seconds: u32,
 }
 
@@ -53,7 +53,7 @@ impl Provider for Stripe {
 
     fn prove(&self, request: &Request, secrets: &Secrets, now: OffsetDateTime) -> Result<Proved, Refusal> {
         let header = header::parse(request.proof_header(&SIGNATURE)?)?;
-        // The timestamp is signed as Stripe's own packages print it after reading it, not as it stands in the header.
+        // Like Stripe's own packages, we print the parsed timestamp again, and do not use its text in the header.
         let timestamp = header.timestamp.to_string();
         let signed = [timestamp.as_bytes(), b".", &request.body];
         let proof = Scheme::HMAC_SHA256.prove(secrets, &signed, &header.signatures)?;
@@ -70,7 +70,7 @@ impl Provider for Stripe {
         };
         Ok(vec![Reading {
             event_id: Some(id.clone()),
-            // Only one of the two is ever there: `account` in snapshot events of Connect, `context` in thin events.
+            // An event never has both: snapshot events of Connect have `account`, thin events have `context`.
             account: json::text(account).or_else(|| json::text(context)),
             // Snapshot events have unix seconds, thin events RFC 3339 text.
             occurred_at: moment::from_json(created),
@@ -93,7 +93,7 @@ impl Provider for Stripe {
     }
 
     fn retries(&self) -> u32 {
-        // Over three days in live mode.
+        // About this number over three days, in live mode.
         16
     }
 }
@@ -127,8 +127,8 @@ fn sample_body(kind: &str, SampleOrder { now, serial, .. }: &SampleOrder<'_>) ->
 }
 
 impl Stripe {
-    /// Only age counts: like Stripe's own packages we take a timestamp from the future, which only the holder of the
-    /// secret can sign.
+    /// Refuses only old timestamps. Like Stripe's own packages, we accept one from the future: only the holder of the
+    /// secret can sign it.
     fn refuse_stale(&self, timestamp: i64, now: OffsetDateTime) -> Result<(), Refusal> {
         let age = Duration::seconds(now.unix_timestamp().saturating_sub(timestamp));
         if age > self.tolerance { Err(Refusal::Stale { age, tolerance: self.tolerance }) } else { Ok(()) }

@@ -49,7 +49,7 @@ fn what_has_no_single_id_and_type_is_unreadable() {
         assert!(read(body).is_err(), "{body}");
     }
     assert!(read(r#"{"id":"","type":"t"}"#).is_err());
-    assert!(read(r#"{"id":"evt_1","id":"evt_2","type":"t"}"#).is_err(), "which of the two is it?");
+    assert!(read(r#"{"id":"evt_1","id":"evt_2","type":"t"}"#).is_err(), "either id could be meant");
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Where the content of a request stands, and so what the signature must cover.
+//! Decides where the content of a request is, and so what the signature must cover.
 //!
-//! Method and content type are outside the signature: whoever holds one genuine request can change them at will. If they
-//! decided, a body could be declared to be something that is not covered. So URL and body alone decide, for proving and
-//! for reading alike, and every answer to the question covers the body:
+//! Method and content type are not signed: an attacker with one genuine request can change both. If they decided, the
+//! attacker could declare a body to be of a kind that the signature does not cover. So only URL and body decide, for
+//! proving and for reading, and in every case the body is covered:
 //!
-//! | the URL has `bodySHA256` | the body is | signed is | and |
+//! | the URL has `bodySHA256` | the body is | the signature covers | and |
 //! | --- | --- | --- | --- |
-//! | yes | anything | the URL | the hash must be the body's |
+//! | yes | anything | the URL | the hash must match the body |
 //! | no | not empty | the URL and the body's parameters, whatever the body looks like | |
 //! | no | empty | the URL | there is nothing else |
 
@@ -14,7 +14,7 @@ use hookfast_webhook::{Request, form};
 
 const BODY_HASH: &str = "bodySHA256";
 
-/// Where the content of a request stands.
+/// Where the content of a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// In a body whose hash is in the URL: JSON.
@@ -37,7 +37,7 @@ impl Content {
     }
 }
 
-/// The hashes of the body that a URL has; one too many is as bad as none.
+/// The body hashes that a URL contains. A URL with more than one is refused like one with none.
 pub(crate) fn body_hashes(url: &str) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
     form::pairs(form::query(url).as_bytes()).filter(|(name, _)| name == BODY_HASH).map(|(_, hash)| hash)
 }

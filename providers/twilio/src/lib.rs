@@ -1,9 +1,9 @@
 //! Twilio: calls, messages and their statuses as forms or queries, Event Streams as JSON.
 //!
 //! The one thing to know: the signature covers the URL and the parameters of a form, but neither the method nor the
-//! content type. So neither of them decides anything here; see `content.rs`.
+//! content type. So this crate never decides anything by these two; see `content.rs`.
 //!
-//! What Twilio sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Twilio sends, and what we decided where its documentation is unclear.
 
 mod content;
 mod parameters;
@@ -26,19 +26,19 @@ static PROOF_HEADERS: [HeaderName; 2] = [proof::SIGNATURE, proof::SETTINGS];
 
 const NO_INSTRUCTIONS: &str = r#"<?xml version="1.0" encoding="UTF-8"?><Response/>"#;
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What calls and messages are answered with.
+    /// The answer to calls and messages.
     pub answer: AnswerStyle,
-    /// What Twilio signs with. Anything but the default needs a shared key.
+    /// The algorithm with which Twilio signs. Anything but the default needs a shared key.
     pub algorithm: SignatureAlgorithm,
-    /// The id of the shared key that Twilio signs with, if it may be no other.
+    /// The id of the only shared key that is accepted. `None` accepts any.
     pub key_id: Option<String>,
 }
 
-/// What calls and messages are answered with. The rest is always answered without a body.
+/// The answer to calls and messages. Other requests are always answered without a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerStyle {
@@ -49,20 +49,20 @@ pub enum AnswerStyle {
     Empty,
 }
 
-/// What Twilio signs with.
+/// The algorithm with which Twilio signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum SignatureAlgorithm {
-    /// The account's auth token always, a shared key if it was made for it.
+    /// For the account's auth token, and for shared keys that were made with this algorithm.
     #[default]
     #[serde(rename = "HMAC_SHA1")]
     HmacSha1,
-    /// Shared keys only.
+    /// Only for shared keys.
     #[serde(rename = "HMAC_SHA256")]
     HmacSha256,
 }
 
 impl SignatureAlgorithm {
-    /// Twilio's word for it.
+    /// Twilio's name for it.
     fn name(self) -> &'static str {
         match self {
             Self::HmacSha1 => "HMAC_SHA1",
@@ -114,7 +114,7 @@ impl Provider for Twilio {
         match Content::of(request) {
             Content::HashedBody => reading::from_json(&request.body),
             Content::Form => Ok(vec![reading::from_form(request, request.body.clone())?]),
-            // The payload is kept like any other, though it came in the URL.
+            // The query becomes the body of the event.
             Content::Query => Ok(vec![reading::from_form(request, form::query(&request.url).to_owned().into())?]),
         }
     }
@@ -142,7 +142,7 @@ impl Provider for Twilio {
     }
 
     fn retries(&self) -> u32 {
-        // When no connection comes about, and only then; Event Streams go on for four hours.
+        // Only if no connection could be made. Event Streams are sent again for four hours.
         1
     }
 }

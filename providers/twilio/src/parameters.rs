@@ -1,21 +1,21 @@
-//! The parameters of a form or query as Twilio signs them: decoded, sorted, each pair once.
+//! The parameters of a form or query as Twilio signs them: decoded and sorted, each pair once.
 //!
-//! Reading goes through the same order as proving. The signature stays good when pairs change places or stand there
-//! twice, so a request that was changed in this way must also read the same.
+//! Reading uses the same list as proving. The signature still matches when pairs are reordered or repeated, so a
+//! request that was changed in this way must also be read the same.
 
 use hookfast_webhook::form;
 
-/// Twilio sends some dozens. Sorting millions would take seconds, and it is done before anything is proved.
+/// The most parameters. Twilio sends a few dozen. Sorting millions would take seconds, before anything is proved.
 const PARAMETERS_MAX: usize = 10_000;
 
-/// All pairs, in one piece of memory: a body of many tiny pairs must not become many times as large here.
+/// All pairs, in one allocation: a body of many tiny pairs must not take many times its size here.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     text: String,
     places: Vec<Place>,
 }
 
-/// Where a pair stands in the text.
+/// The position of a pair in the text.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     start: usize,
@@ -54,7 +54,7 @@ impl Parameters {
         self.places.iter().map(|place| place.pair(&self.text))
     }
 
-    /// The value of a name that has one value, and not an empty one.
+    /// The value of a name, if the name has exactly one value and that value is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let first = self.places.partition_point(|place| place.pair(&self.text).0 < name);
         let rest = self.places.get(first..).unwrap_or_default().iter().map(|place| place.pair(&self.text));
@@ -63,7 +63,7 @@ impl Parameters {
         values.next().is_none().then_some(value)
     }
 
-    /// What is signed after the URL.
+    /// The text that is signed after the URL.
     pub(crate) fn signed_text(&self) -> String {
         let mut signed = String::with_capacity(self.text.len());
         self.pairs().for_each(|(name, value)| signed.extend([name, value]));

@@ -1,4 +1,4 @@
-//! `X-Twilio-Signature`: base64 of the HMAC over the URL and the sorted parameters, with nothing in between.
+//! Checks `X-Twilio-Signature`: base64 of the HMAC over the URL and the sorted parameters, without separators.
 
 use hookfast_webhook::signature::{self, Encoding, Scheme};
 use hookfast_webhook::{Proof, Refusal, Request, Secrets};
@@ -11,10 +11,10 @@ use crate::{Config, SignatureAlgorithm};
 pub(crate) const SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
 pub(crate) const SETTINGS: HeaderName = HeaderName::from_static("x-twilio-webhooks-signature-settings");
 
-/// What is signed besides the URL when there are no parameters.
+/// The parameters of a request that has none.
 const NOTHING: &str = "";
 
-const TOO_MANY: &str = "the body has more parameters than Twilio ever sends, so nobody looked at its signature";
+const TOO_MANY: &str = "the body has more parameters than Twilio ever sends, so its signature was not checked";
 
 pub(crate) fn prove(request: &Request, secrets: &Secrets, scheme: &Scheme) -> Result<Proof, Refusal> {
     let signature = Encoding::Base64
@@ -25,7 +25,7 @@ pub(crate) fn prove(request: &Request, secrets: &Secrets, scheme: &Scheme) -> Re
         let prove = |url: &String| {
             scheme.prove(secrets, &[url.as_bytes(), parameters.as_bytes()], std::slice::from_ref(&signature))
         };
-        // Both are tried whatever comes out first, so the time taken tells nothing.
+        // Both URLs are always tried, so that the time taken reveals nothing.
         let [without_port, with_port] = urls.each_ref().map(prove);
         without_port.or(with_port)
     };
@@ -41,7 +41,7 @@ pub(crate) fn prove(request: &Request, secrets: &Secrets, scheme: &Scheme) -> Re
             prove(&parameters.signed_text()).map_err(|refusal| match prove(NOTHING) {
                 Ok(_) => Refusal::UnprotectedBody(
                     "the signature is good but covers only the URL: the body has no `bodySHA256` in the query and is no \
-                     form that was signed, so anybody could have written it",
+                     signed form, so anyone could have written it",
                 ),
                 Err(_) => refusal,
             })
@@ -58,14 +58,14 @@ fn refuse_another_body(request: &Request) -> Result<(), Refusal> {
              re-encoded on the way",
         )),
         _ => Err(Refusal::UnprotectedBody(
-            "the signature is good but `bodySHA256` stands in the query more than once, so it is unclear which one \
+            "the signature is good but `bodySHA256` occurs more than once in the query, so it is unclear which one \
              counts",
         )),
     }
 }
 
-/// The URL without a port and with one: Twilio is not consistent, so its own packages take either. A fragment is an order
-/// to Twilio and never sent.
+/// The URL without a port and with one. Twilio is not consistent about the port, so its own packages accept both. A
+/// fragment only gives options to Twilio and is not signed.
 pub(crate) fn url_candidates(url: &str) -> [String; 2] {
     let url = url.split('#').next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -80,8 +80,8 @@ pub(crate) fn url_candidates(url: &str) -> [String; 2] {
     [format!("{scheme}://{host}{path_and_query}"), format!("{scheme}://{host}:{port}{path_and_query}")]
 }
 
-/// The header that names key and algorithm is outside the signature: it may agree with the configuration, and nothing
-/// else.
+/// Refuses a request whose settings header differs from the configuration. The header is not signed, so it must never
+/// choose the key or the algorithm.
 pub(crate) fn refuse_other_settings(request: &Request, config: &Config) -> Result<(), Refusal> {
     if request.headers.get(SETTINGS).is_none_or(|value| value.is_empty()) {
         return Ok(());
@@ -102,7 +102,7 @@ fn setting<'a>(text: &'a str, name: &str) -> Result<Option<&'a str>, Refusal> {
     let mut values = entries.filter(|(found, _)| found.trim() == name).map(|(_, value)| value.trim());
     let value = values.next();
     if values.next().is_some() {
-        return Err(Refusal::MalformedHeader { name: SETTINGS, problem: "it names something twice".into() });
+        return Err(Refusal::MalformedHeader { name: SETTINGS, problem: "it has the same setting twice".into() });
     }
     Ok(value)
 }

@@ -1,4 +1,4 @@
-//! What a genuine request says.
+//! Reads the events of a genuine request.
 
 use bytes::Bytes;
 use hookfast_webhook::{Reading, Request, Unreadable, json, moment, signature};
@@ -9,24 +9,24 @@ use time::format_description::well_known::Rfc2822;
 use crate::parameters::Parameters;
 use crate::proof::url_candidates;
 
-/// The type of events for which Twilio has no word.
+/// The type of events that Twilio does not name.
 const REQUEST: &str = "request";
 
-/// No time is longer.
+/// The longest text that is parsed as a time.
 const TIME_BYTES_MAX: usize = 64;
 
-/// What a set of parameters is about.
+/// The subject of a set of parameters.
 #[derive(Debug, Clone, Copy)]
 enum Subject<'a> {
-    /// Somebody sent a message.
+    /// An incoming message.
     Message { sid: &'a str },
-    /// A message of ours came further.
+    /// A new status of an outgoing message.
     MessageStatus { status: &'a str },
-    /// A call, at any of its stages.
+    /// A call, with its status.
     Call { status: &'a str },
-    /// Something with a word for it: conversations, conferences, rooms, tasks.
+    /// An event that Twilio names: of a conversation, conference, room or task.
     Named(&'a str),
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Subject<'a> {
             (Some(_), Some(status), _) => return Self::MessageStatus { status },
             (Some(sid), None, Some("received")) => return Self::Message { sid },
             (Some(_), None, Some(status)) => return Self::MessageStatus { status },
-            // With a word for it this is about a message in a conversation, which can change and be removed.
+            // With a name, this is about a message in a conversation, which can be changed and removed.
             (Some(sid), None, None) if named.is_none() => return Self::Message { sid },
             _ => {}
         }
@@ -54,7 +54,7 @@ fn message_sid(parameters: &Parameters) -> Option<&str> {
     ["MessageSid", "SmsSid", "SmsMessageSid"].into_iter().find_map(|name| parameters.get(name))
 }
 
-/// Whether Twilio asks what to do, and does not only tell what happened.
+/// Whether Twilio asks for instructions, and does not only report what happened.
 pub(crate) fn wants_instructions(parameters: &Parameters) -> bool {
     match Subject::of(parameters) {
         Subject::Message { .. } => true,
@@ -68,7 +68,7 @@ pub(crate) fn from_form(request: &Request, form: Bytes) -> Result<Reading, Unrea
     let parameters = Parameters::parse(&form).ok_or_else(|| Unreadable("there are too many parameters".into()))?;
     let get = |name| parameters.get(name);
     let subject = Subject::of(&parameters);
-    // Only a message that somebody sent is the event itself. Else the Sid is that of the thing it happened to.
+    // The Sid of an incoming message identifies the event. Any other Sid identifies the object that the event is about.
     let (event_id, event_type) = match subject {
         Subject::Message { sid } => (Some(sid.to_owned()), "message.received".to_owned()),
         Subject::MessageStatus { status } => (None, format!("message.{status}")),
@@ -85,7 +85,8 @@ pub(crate) fn from_form(request: &Request, form: Bytes) -> Result<Reading, Unrea
     })
 }
 
-/// The hash of what is signed. It must not depend on names and values: the same signed text can be cut into others.
+/// The hash of the signed text. It must not depend on single names and values, because the same signed text can be
+/// split into other names and values.
 fn key(request: &Request, parameters: &Parameters) -> String {
     let [url, _] = url_candidates(&request.url);
     let parameters = if request.body.is_empty() { String::new() } else { parameters.signed_text() };
@@ -114,7 +115,7 @@ fn from_object(body: &Bytes, object: &RawValue) -> Result<Reading, Unreadable> {
     let (id, sid) = (json::scalar(id), json::scalar(sid));
     let (account_of_data, object_of_data) = ids(data);
     let event_type = json::scalar(event_type).or_else(|| json::scalar(old_type)).unwrap_or_else(|| REQUEST.into());
-    // A Sid is that of a thing, to which much can happen.
+    // A Sid identifies an object, and an object can have many events.
     let dedupe_key =
         id.clone().unwrap_or_else(|| format!("{REQUEST}:{}", signature::sha256_hex(object.get().as_bytes())));
     Ok(Reading {
@@ -126,7 +127,7 @@ fn from_object(body: &Bytes, object: &RawValue) -> Result<Reading, Unreadable> {
     })
 }
 
-/// Whose event it is and what it is about. The products write their names differently.
+/// The account of the event and the object that it is about. Twilio's products use different names for these.
 fn ids(data: Option<&RawValue>) -> (Option<String>, Option<String>) {
     let names = ["accountSid", "AccountSid", "account_sid", "messageSid", "MessageSid", "callSid", "CallSid"];
     let found = data.and_then(|data| json::members(data.get(), names).ok()).unwrap_or_default();

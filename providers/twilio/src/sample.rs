@@ -52,7 +52,8 @@ pub(crate) fn sign(mut request: Request, key: &Secret, config: &Config) -> Resul
     if *config != (Config { answer: config.answer, ..Config::default() }) {
         let key_id = config.key_id.as_deref().unwrap_or("webhooks_sharedkey_sample");
         let settings = HeaderValue::try_from(format!("key={key_id},algorithm={}", config.algorithm.name()));
-        request.headers.insert(SETTINGS, settings.map_err(|_| NoSample("`key_id` cannot stand in a header".into()))?);
+        let settings = settings.map_err(|_| NoSample("`key_id` has characters that a header cannot have".into()))?;
+        request.headers.insert(SETTINGS, settings);
     }
     Ok(request)
 }
@@ -81,7 +82,7 @@ fn form(kind: &str, serial: u64) -> String {
     }
 }
 
-/// Two events, as a sink gets them.
+/// Two events in the form of Event Streams.
 fn batch(SampleOrder { now, serial, .. }: &SampleOrder<'_>) -> String {
     let time = now.format(&Rfc3339).unwrap_or_default();
     let event = |part: u8, name: &str, status: &str| {

@@ -26,7 +26,7 @@ fn signed(url: &str, body: &str) -> Request {
     sample::sign(request(url, body), &secret(), &Config::default()).expect("it can be signed")
 }
 
-/// The readings of a genuine request, or why it is none.
+/// The readings of a genuine request, or why it was refused.
 fn judge(request: Request) -> Result<Vec<Reading>, Refusal> {
     judge_with(&Config::default(), request)
 }

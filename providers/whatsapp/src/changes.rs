@@ -1,7 +1,7 @@
-//! `entry[].changes[]`, taken apart: an event for each message and each status, and for each change of another kind.
+//! Reads `entry[].changes[]`: an event for each message and each status, and for each change of another kind.
 //!
-//! What has no id, or a word we do not know, is an event like the others. Only where the shape itself is another one is
-//! the request left whole.
+//! An item without an id or of an unknown type is an event like the others. Only a body of another shape becomes one
+//! unreadable event.
 
 use bytes::Bytes;
 use hookfast_webhook::{Reading, Unreadable, json, moment, signature};
@@ -29,13 +29,13 @@ pub(crate) fn read(body: &Bytes) -> Result<Vec<Reading>, Unreadable> {
     Ok(readings)
 }
 
-/// The elements of a list that must have some: if it had none, what stands beside it would be lost.
+/// The elements of a list that must not be empty. If it were, the members next to it would be lost.
 fn filled_list<'a>(name: &str, list: Option<&'a RawValue>) -> Result<Vec<&'a RawValue>, Unreadable> {
     let elements = list.map(|list| json::elements(list.get().as_bytes())).transpose()?.unwrap_or_default();
     if elements.is_empty() { Err(Unreadable(format!("`{name}` is missing or empty"))) } else { Ok(elements) }
 }
 
-/// What all changes of an entry have in common.
+/// The values that all changes of an entry share.
 struct Entry<'a> {
     body: &'a Bytes,
     id: Option<String>,
@@ -84,14 +84,14 @@ impl Entry<'_> {
         Ok(Reading { event_id: id, occurred_at, ..Reading::new(key, event_type, body) })
     }
 
-    /// Stands for something without an id.
+    /// A key for an item without an id.
     fn hash_of(&self, json: &RawValue) -> String {
         signature::sha256_hex([&self.hash, json.get()].concat().as_bytes())
     }
 }
 
-/// Stands for an entry. Its time belongs to it: a number that is flagged, cleared and flagged again gives two changes that
-/// differ in nothing else.
+/// A hash that identifies an entry. It includes the time: a phone number that is flagged, cleared and flagged again
+/// gives two changes that differ only in their time.
 fn hash(id: Option<&RawValue>, time: Option<&RawValue>) -> String {
     let [id, time] = [id, time].map(|value| value.map_or("", RawValue::get));
     signature::sha256_hex([id, "\n", time].concat().as_bytes())
@@ -102,7 +102,8 @@ fn phone_number_id(metadata: Option<&RawValue>) -> Option<String> {
     account_id(id)
 }
 
-/// The id is copied into every event below it, so a long one would cost more than the request itself.
+/// The id of an entry, unless it is too long. It is copied into every event of the entry, so a long one would take more
+/// memory than the request.
 fn account_id(id: Option<&RawValue>) -> Option<String> {
     json::scalar(id).filter(|id| id.len() <= ACCOUNT_ID_MAX_BYTES)
 }
@@ -131,7 +132,7 @@ struct Item<'a> {
 /// All items, in the order of the body.
 fn items<'a>(messages: Option<&'a RawValue>, statuses: Option<&'a RawValue>) -> Result<Vec<Item<'a>>, Unreadable> {
     let mut lists = [(List::Messages, messages), (List::Statuses, statuses)];
-    // Both point into the same body.
+    // Both lists point into the same body, so their addresses give their order.
     lists.sort_by_key(|(_, list)| list.map(|list| list.get().as_ptr()));
     let mut items = Vec::new();
     for (list, elements) in lists {
@@ -142,7 +143,7 @@ fn items<'a>(messages: Option<&'a RawValue>, statuses: Option<&'a RawValue>) -> 
     Ok(items)
 }
 
-/// What is known of an item. The key is there if the item has what makes it the only one.
+/// The fields of an item. The key is `None` if the item lacks the fields that make it unique.
 struct Known<'a> {
     id: Option<String>,
     word: Option<String>,
@@ -158,7 +159,7 @@ impl<'a> Known<'a> {
         Ok(Self { id, word, timestamp, key })
     }
 
-    /// A status has the id of the message it is about, and a message to a group is delivered to many.
+    /// A status has the id of its message, and a message to a group has a status for each participant.
     fn of_status(status: &'a RawValue) -> Result<Self, Unreadable> {
         let names = ["id", "status", "timestamp", "recipient_participant_id", "recipient_participant_user_id"];
         let [id, word, timestamp, phone_number, user_id] = json::members(status.get(), names)?;

@@ -1,6 +1,6 @@
 //! WhatsApp Cloud API: signed JSON with many messages and statuses in one request, and a handshake by `GET`.
 //!
-//! What Meta sends and where we had to choose stands in `CONTRACT.md` beside this crate.
+//! `CONTRACT.md` next to this crate says what Meta sends, and what we decided where its documentation is unclear.
 
 mod changes;
 mod sample;
@@ -18,15 +18,15 @@ use time::OffsetDateTime;
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-hub-signature-256");
 
-/// The challenge is a number of some digits; we echo what a stranger could have written, so there is an end to it.
+/// The longest challenge that is sent back. Meta sends a short number, but an attacker could send any text.
 const CHALLENGE_MAX_BYTES: usize = 1024;
 
-/// What can be set for a source of this provider.
+/// The settings of a source of this provider.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What Meta must present in the handshake. Without it any secret of the source will do, which is convenient for
-    /// development but puts the app secret into a URL.
+    /// The token that Meta must send in the handshake. If it is not set, any secret of the source is accepted, which is
+    /// convenient for development but puts the app secret into a URL.
     pub verify_token: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct WhatsApp {
 }
 
 impl WhatsApp {
-    /// The contract with the settings of one source, or what is wrong with them.
+    /// The contract with the settings of one source. Fails if the settings are wrong.
     pub fn new(config: &Config) -> Result<Self, String> {
         let verify_token = config.verify_token.as_deref().map(Secret::new).transpose();
         let verify_token = verify_token.map_err(|_| {
@@ -93,7 +93,7 @@ impl Provider for WhatsApp {
     }
 
     fn retries(&self) -> u32 {
-        // Over seven days, with pauses that grow; the number is not published.
+        // Over seven days, with growing pauses. The number is not published.
         7
     }
 }

@@ -1,4 +1,4 @@
-//! Requests as Meta sends them: text beyond ASCII and slashes are escaped, and signed as such.
+//! Requests as Meta sends them: non-ASCII text and slashes are escaped, and the escaped text is signed.
 
 use hookfast_webhook::{Request, SampleOrder, Secret};
 use http::{HeaderMap, Method};

@@ -127,7 +127,7 @@ fn sha_1_and_other_ways_to_write_a_signature_are_refused() {
         verify(&provider(), request, &secrets(&["s"]), OffsetDateTime::UNIX_EPOCH).err()
     };
     assert_eq!(judge("x-hub-signature-256", &good), None);
-    // The older header counts for nothing, whatever it holds.
+    // The older header is ignored, whatever it contains.
     for value in ["sha1=33d4bea3f4f2a0dd7d9ae9fa6ba6b6bd0e2b2c0f", &good] {
         assert_eq!(judge("x-hub-signature", value), Some(Refusal::MissingHeader(SIGNATURE.clone())));
     }

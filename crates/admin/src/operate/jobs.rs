@@ -1,5 +1,5 @@
-//! Unfinished jobs of a handler that is not configured any more: how many there are, and how they come to an end. They are
-//! moved to another handler, or resolved.
+//! Unfinished jobs of handlers that are no longer configured. Operators count them here, and move them to another
+//! handler or resolve them.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use super::pages::{Page, Pages};
 use super::replay::Start;
 use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, Targets, begin, is_blank};
 
-/// The jobs of one handler that are not done, and its dead letters.
+/// The number of unfinished jobs and dead letters of one handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerJobs {
     /// The handler.
     pub handler: String,
     /// Whether it is configured here.
     pub is_configured: bool,
-    /// How many jobs are in each state.
+    /// The number of jobs in each state.
     pub by_state: BTreeMap<JobState, u64>,
 }
 
 impl HandlerJobs {
-    /// Those that are neither done nor dead.
+    /// The number of jobs that still have to run.
     pub fn unfinished(&self) -> u64 {
         self.by_state.iter().filter(|(state, _)| state.is_unfinished()).map(|(_, count)| count).sum()
     }
 }
 
-/// The jobs of every handler that has some in the store, by handler.
+/// The numbers for every handler that has such jobs, sorted by handler.
 pub async fn summary(store: &dyn Store, handlers: &Targets) -> Result<Vec<HandlerJobs>, StoreError> {
     let mut by_handler: BTreeMap<String, BTreeMap<JobState, u64>> = BTreeMap::new();
     for (handler, state, count) in store.backlog().await?.jobs {
@@ -44,20 +44,20 @@ pub async fn summary(store: &dyn Store, handlers: &Targets) -> Result<Vec<Handle
     Ok(by_handler.into_iter().map(of_one).collect())
 }
 
-/// What becomes of the unfinished jobs of a handler that is not configured.
+/// Moves or resolves the unfinished jobs of a handler that is not configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abandon {
-    /// Which. With a handler that they are moved to, or without.
+    /// The jobs. If the selection names a handler in `onto`, they are moved to it; otherwise they are resolved.
     pub selection: Selection,
-    /// How they are resolved, if they are not moved.
+    /// How the jobs are resolved, if they are not moved.
     pub resolution: Option<Resolution>,
-    /// Who does it.
+    /// The operator.
     pub who: String,
-    /// Why.
+    /// The operator's reason.
     pub why: String,
 }
 
-/// What stands in the audit: all that is needed to go on.
+/// What the audit row stores: everything that is needed to resume.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -67,12 +67,12 @@ struct Written {
 }
 
 impl Abandon {
-    /// The action in the audit.
+    /// The action of the audit row.
     fn action(&self) -> Action {
         if self.selection.onto.is_some() { Action::Move } else { Action::Resolve }
     }
 
-    /// Fails if it would not be done.
+    /// Fails if the act would be refused.
     pub fn check(&self, handlers: &Targets) -> Result<(), ActError> {
         let Selection { filter, onto, .. } = &self.selection;
         let from = filter.handler.as_deref().ok_or(ActError::NoOrigin)?;
@@ -87,7 +87,8 @@ impl Abandon {
     }
 }
 
-/// Moves or resolves what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
+/// Moves or resolves the selected jobs, until all are done or `stop` is cancelled. Jobs that changed after the
+/// selection's moment, or after this call if it has none, are left alone.
 pub async fn abandon(
     store: &dyn Operate,
     order: &Abandon,
@@ -104,7 +105,7 @@ pub async fn abandon(
     go_on(store, order, Start { audit, after: None, jobs_before: 0 }, handlers, progress, stop).await
 }
 
-/// Goes on with one that was interrupted, after its last finished step.
+/// Continues an interrupted act after its last finished step.
 pub async fn resume_abandon(
     store: &dyn Operate,
     audit: Uuid,
@@ -127,7 +128,7 @@ async fn unfinished(store: &dyn Operate, id: Uuid) -> Result<(Audit, Abandon), A
     let written: Written = match serde_json::from_str(&audit.filter) {
         Ok(written) => written,
         Err(_) if audit.action == Action::Replay => {
-            return not_resumable("it is a replay: `hookfast replay --resume` goes on with it".into());
+            return not_resumable("it is a replay: `hookfast replay --resume` continues it".into());
         }
         Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
     };
@@ -173,7 +174,7 @@ async fn go_on(
     Ok(Outcome { audit, progress, is_done: false })
 }
 
-/// What became of a page.
+/// The result of one page.
 struct Stepped {
     changed: u64,
     skipped: u64,

@@ -1,7 +1,8 @@
-//! What operators do to jobs: replay, resolve, move. Each is one function with two doors, the command line and the admin API.
+//! What operators do to jobs: replay, resolve, move. Each is one function, for the command line now and an admin API
+//! later.
 //!
-//! An act is noted in the audit before it begins, and goes on in steps. Each step is done and noted in one transaction, so an
-//! act that was interrupted goes on after its last finished step.
+//! An act writes its audit row before it begins, and then works in steps. Each step changes its jobs and its audit row
+//! in one transaction. So an act that was interrupted can continue after its last finished step.
 
 mod jobs;
 mod pages;
@@ -26,78 +27,78 @@ pub use resolve::{Reopen, Resolve, reopen, resolve};
 pub use selection::{Selection, UnreadableSelection};
 pub use targets::Targets;
 
-/// The most jobs in one step: a step is one transaction, and no other should wait long for it.
+/// The most jobs in one step. A step is one transaction, and other transactions should not wait long for it.
 pub const BATCH_MAX: u32 = 200;
 
-/// How far an act has got in this run.
+/// How far an act has come in this run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// How many were looked at.
+    /// How many selected jobs were processed.
     pub found: u64,
     /// How many jobs were changed or made.
     pub changed: u64,
-    /// How many were left out, because no handler here wants them.
+    /// How many were left out, because no configured handler wants them.
     pub skipped: u64,
 }
 
 /// How an act ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// The act in the audit.
+    /// The id of the audit row.
     pub audit: Uuid,
-    /// What this run came to.
+    /// What this run did.
     pub progress: Progress,
-    /// Whether it got to its end. If not, [`resume`] goes on.
+    /// Whether the act is finished. If not, [`resume`] continues it.
     pub is_done: bool,
 }
 
-/// An act that was not done, or not to its end.
+/// An act that was refused or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
-    /// Who does something that cannot be undone says why.
+    /// This act requires a reason.
     #[error("{0} needs a reason")]
     NoReason(&'static str),
-    /// They have no handler, so one must be named.
-    #[error("events without a handler need one to be given to")]
+    /// The selected events have no handler, so the act must name one.
+    #[error("these events have no handler: name the handler that they are replayed for")]
     NoTarget,
     /// The handler is not configured.
     #[error("there is no handler `{name}`; there is: {known}")]
     NoHandler {
-        /// The one that was asked for.
+        /// The handler that was named.
         name: String,
-        /// Those that there are.
+        /// The handlers that are configured.
         known: String,
     },
-    /// Only its own program knows what the handler subscribes to.
+    /// Only the program with the handler's code knows which events the handler subscribes to.
     #[error(
-        "the code of the handler `{0}` is not in this program, so what it subscribes to is not known: use the program that \
-         has it, or write `types` into its section of the configuration"
+        "the code of the handler `{0}` is not in this program, so its subscriptions are not known: use the program that has \
+         it, or write `types` into its section of the configuration"
     )]
     Foreign(String),
-    /// It would be about the jobs of all handlers.
-    #[error("say whose jobs it is about")]
+    /// The act names no handler, so it would change the jobs of all handlers.
+    #[error("name the handler whose jobs are meant")]
     NoOrigin,
-    /// Its jobs are run.
+    /// The jobs of a configured handler are still run.
     #[error(
-        "the handler `{0}` is configured here, so its unfinished jobs are run. Remove it from the configuration first, or \
-         wait for them: what gives up is a dead letter, which can be replayed for another handler or resolved"
+        "the handler `{0}` is configured here, so its unfinished jobs still run. Remove it from the configuration first, or \
+         wait: jobs that give up become dead letters, which can be replayed for another handler or resolved"
     )]
     StillConfigured(String),
-    /// There is nothing to go on with.
+    /// The audit has no such act.
     #[error("there is no act {0}")]
     NoAct(Uuid),
-    /// There is nothing to go on with.
+    /// The act is finished, or of another kind.
     #[error("the act {0} cannot be resumed: {1}")]
     NotResumable(Uuid, String),
-    /// The store failed before anything was begun.
+    /// The store failed before the act began.
     #[error(transparent)]
     Store(#[from] AskError),
-    /// The store failed in the middle; [`resume`] goes on.
+    /// The store failed during the act. [`resume`] continues it.
     #[error("{source}")]
     Broken {
-        /// The act in the audit.
+        /// The id of the audit row.
         audit: Uuid,
-        /// What went wrong.
+        /// The error of the store.
         source: AskError,
     },
 }
@@ -120,7 +121,7 @@ impl ActError {
     }
 }
 
-/// Notes that an act begins.
+/// Writes the audit row of an act that begins.
 async fn begin(
     store: &dyn Operate,
     action: Action,

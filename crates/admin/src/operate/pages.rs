@@ -1,11 +1,12 @@
-//! The jobs of a selection, some at a time.
+//! The jobs of a selection, page by page.
 
 use hookfast_store::{AskError, Cursor, Found, Operate};
 use hookfast_webhook::EventId;
 
 use super::Selection;
 
-/// How many more are asked for than wanted, so that an event's jobs come together: an event has few handlers.
+/// A query asks for this many more jobs than wanted, so that all jobs of an event come in one page. An event has few
+/// handlers.
 const ROOM: u32 = 32;
 
 /// Greater than every handler's name, as the databases compare them.
@@ -15,11 +16,11 @@ pub(super) struct Pages<'a> {
     store: &'a dyn Operate,
     selection: &'a Selection,
     cursor: Option<Cursor>,
-    /// The last event of which all jobs were given out.
+    /// The last event whose jobs were all returned.
     complete: Option<EventId>,
 }
 
-/// Some jobs, and where an act stands once they are done.
+/// Some jobs, and how far an act has come once they are done.
 pub(super) struct Page {
     pub(super) found: Vec<Found>,
     pub(super) next_after: Option<EventId>,
@@ -27,20 +28,20 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Nothing more.
+    /// An empty page at the end.
     pub(super) fn last() -> Self {
         Self { found: Vec::new(), next_after: None, is_last: true }
     }
 }
 
 impl<'a> Pages<'a> {
-    /// From the first event, or from the one after `complete`.
+    /// Starts at the first event, or after `complete`.
     pub(super) fn after(store: &'a dyn Operate, selection: &'a Selection, complete: Option<EventId>) -> Self {
         let cursor = complete.map(|event| Cursor { event, handler: AFTER_ALL_NAMES.into() });
         Self { store, selection, cursor, complete }
     }
 
-    /// About `wanted` jobs, and those that belong to the same event, but never more than `at_most`.
+    /// About `wanted` jobs, plus the remaining jobs of their last event, but never more than `at_most`.
     pub(super) async fn next(&mut self, wanted: u32, at_most: u64) -> Result<Page, AskError> {
         let Selection { which, filter, .. } = self.selection;
         let asked = wanted + ROOM;
@@ -58,7 +59,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// How many are wanted, and the others of the last event.
+/// The number of jobs in a page: the wanted ones, plus the remaining jobs of their last event.
 fn whole_events(found: &[Found], wanted: usize) -> usize {
     let ends = |count: &usize| match (found.get(count - 1), found.get(*count)) {
         (Some(last), Some(next)) => last.event != next.event,
@@ -67,7 +68,7 @@ fn whole_events(found: &[Found], wanted: usize) -> usize {
     (wanted.max(1)..found.len()).find(ends).unwrap_or(found.len())
 }
 
-/// The last event of which no job is left behind the first `count`.
+/// The last event whose jobs are all among the first `count`.
 fn last_complete(found: &[Found], count: usize, is_all: bool) -> Option<EventId> {
     let unfinished = match found.get(count) {
         Some(next) => Some(next.event),

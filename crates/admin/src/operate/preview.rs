@@ -1,4 +1,4 @@
-//! What an act would be about, without doing it.
+//! Shows what an act would change, without changing it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,30 +8,30 @@ use hookfast_store::{AskError, Filter, Found, Operate, Which};
 
 use super::Selection;
 
-/// How many are looked at for the numbers by handler, reason and type.
+/// The numbers by handler, reason and type come from this many jobs.
 const LOOKED_AT: u32 = 1000;
 
-/// How long a number is worth waiting for.
+/// Longest wait for a count.
 const COUNTING_MAX: Duration = Duration::from_secs(2);
 
-/// How many there are.
+/// A number of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// Counted to the end.
+    /// All were counted.
     Exactly(u64),
-    /// Counting took too long.
+    /// Counting took too long. There are more than this.
     MoreThan(u64),
 }
 
 impl Count {
-    /// How many there are at least.
+    /// The smallest number that it can be.
     pub fn at_least(self) -> u64 {
         match self {
             Self::Exactly(count) | Self::MoreThan(count) => count,
         }
     }
 
-    /// Whether it was counted to the end.
+    /// Whether all were counted.
     pub fn is_exact(self) -> bool {
         matches!(self, Self::Exactly(_))
     }
@@ -46,8 +46,8 @@ impl fmt::Display for Count {
     }
 }
 
-/// How many there are, after up to `asked` of them were found. A number is for information: it never makes a command fail,
-/// and never makes it wait long.
+/// Counts the jobs of a selection. The caller has already asked for `asked` of them and found `found`. The number is
+/// only for information, so an error or a slow count never makes a command fail or wait long.
 pub async fn how_many(
     store: &dyn Operate,
     which: Which,
@@ -60,30 +60,30 @@ pub async fn how_many(
         return Ok(Count::Exactly(found));
     }
     let counted = store.count_within(which, filter, COUNTING_MAX).await?;
-    // It is another moment: there may be more by now than were counted.
+    // The count is from another moment than the search, and may be smaller.
     Ok(counted.map_or(Count::MoreThan(found), |count| Count::Exactly(count.max(found))))
 }
 
-/// What an act would be about.
+/// What an act would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
-    /// How many there are in all, or the limit if that is less. Those that would be left out are among them.
+    /// The number of selected jobs, or the limit if that is smaller. Includes the jobs that would be left out.
     pub count: Count,
-    /// How many of them were looked at: the first ones.
+    /// The following numbers are about the first jobs of the selection, and this is how many.
     pub looked_at: u64,
-    /// How many of those would be left out.
+    /// Jobs that would be left out.
     pub skipped: u64,
-    /// How many of those each handler has.
+    /// Jobs of each handler.
     pub by_handler: BTreeMap<String, u64>,
-    /// How many of those ended for each reason.
+    /// Jobs by the reason for which they ended.
     pub by_reason: BTreeMap<String, u64>,
-    /// How many of those are of each type.
+    /// Jobs by the type of their event.
     pub by_type: BTreeMap<String, u64>,
-    /// The first of those that would not be left out.
+    /// The first jobs that would not be left out.
     pub sample: Vec<Found>,
 }
 
-/// Looks at what is selected and changes nothing. `wants` says what would not be left out.
+/// Looks at the selected jobs and changes nothing. `wants` is false for jobs that would be left out.
 pub async fn preview(
     store: &dyn Operate,
     selection: &Selection,

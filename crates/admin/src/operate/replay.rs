@@ -15,21 +15,21 @@ use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, Targets, begin, i
 /// What is replayed, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replay {
-    /// Which jobs.
+    /// The jobs to replay.
     pub selection: Selection,
-    /// Who does it.
+    /// The operator.
     pub who: String,
-    /// Why.
+    /// The operator's reason.
     pub why: Option<String>,
-    /// Forget that their effects were done: they are done a second time.
+    /// Delete the markers of their effects, so that the effects are done a second time.
     pub force_effects: bool,
-    /// The most jobs a second.
+    /// The most jobs per second.
     pub rate: Option<f64>,
-    /// About this many jobs in a step, up to [`BATCH_MAX`].
+    /// The number of jobs in a step, up to [`BATCH_MAX`].
     pub batch: u32,
 }
 
-/// What stands in the audit: all that is needed to go on.
+/// What the audit row stores: everything that is needed to resume.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -40,11 +40,11 @@ struct Written {
     rate_per_second: Option<f64>,
 }
 
-/// The action in the audit.
+/// The action of the audit row.
 const ACTION: Action = Action::Replay;
 
-/// Replays what is selected, as it stood at the selection's moment or stands now, until it is done or `stop` says so.
-/// `progress` hears of every step.
+/// Replays the selected jobs, until all are done or `stop` is cancelled. Jobs that changed after the selection's
+/// moment, or after this call if it has none, are left alone. `progress` is called after every step.
 pub async fn replay(
     store: &dyn Operate,
     replay: &Replay,
@@ -64,7 +64,7 @@ pub async fn replay(
     go_on(store, replay, start, handlers, progress, stop).await
 }
 
-/// Goes on with a replay that was interrupted, after its last finished step.
+/// Continues an interrupted replay after its last finished step.
 pub async fn resume(
     store: &dyn Operate,
     audit: Uuid,
@@ -85,7 +85,7 @@ pub async fn unfinished(store: &dyn Operate, id: Uuid) -> Result<(Audit, Replay)
     let audit = store.audit(id).await?.ok_or(ActError::NoAct(id))?;
     let not_resumable = |why: String| Err(ActError::NotResumable(id, why));
     if audit.action != ACTION {
-        return not_resumable(format!("it is no replay but a {}", audit.action));
+        return not_resumable(format!("it is not a replay but a {}", audit.action));
     }
     if audit.is_done {
         return not_resumable("it is finished".into());
@@ -95,7 +95,7 @@ pub async fn unfinished(store: &dyn Operate, id: Uuid) -> Result<(Audit, Replay)
         Err(error) => return not_resumable(format!("this program does not understand what it is about: {error}")),
     };
     let mut selection = written.selection;
-    // Versions before this one noted no moment. It was not before the act began.
+    // Earlier versions stored no moment. The start of the act is the earliest that it can be.
     selection.filter.as_of.get_or_insert(Moment::at(audit.at));
     let replay = Replay {
         selection,
@@ -119,7 +119,7 @@ fn check(replay: &Replay, handlers: &Targets) -> Result<(), ActError> {
     }
 }
 
-/// Where an act stands before this run.
+/// How far an act has come before this run.
 pub(super) struct Start {
     pub(super) audit: Uuid,
     pub(super) after: Option<EventId>,
@@ -165,7 +165,7 @@ async fn go_on(
     }
 }
 
-/// What becomes of a page.
+/// The changes for one page.
 struct Jobs {
     made: Vec<(EventId, NewJob)>,
     skipped: u64,
@@ -179,18 +179,19 @@ async fn jobs(store: &dyn Operate, replay: &Replay, handlers: &Targets, found: &
             None => jobs.skipped += 1,
         }
     }
-    // Several jobs of an event make one job for another handler.
+    // Several jobs of one event become one job of the other handler.
     jobs.made.dedup_by(|(event, job), (event_before, before)| event == event_before && job.handler == before.handler);
     Ok(jobs)
 }
 
-/// With a rate, at most half a second's worth in a step, so that they do not come in gusts.
+/// With a rate, a step has at most the jobs of half a second, so that jobs do not come in bursts.
 fn step_size(batch: u32, rate: Option<f64>) -> u32 {
     let half_a_second = rate.map_or(BATCH_MAX, |rate| (rate / 2.0) as u32);
     batch.min(BATCH_MAX).min(half_a_second).max(1)
 }
 
-/// The first step at once, and each one after the time that the one before is worth.
+/// Delays the steps of a replay with a rate. The first step starts at once, each later one after the time that the jobs
+/// of the step before may take.
 struct Pace {
     rate: Option<f64>,
     next_at: Instant,
@@ -201,7 +202,7 @@ impl Pace {
         Self { rate, next_at: Instant::now() }
     }
 
-    /// Waits for the next step's time. False if it is time to stop.
+    /// Waits until the next step may start. False if the replay must stop.
     async fn wait(&self, stop: &CancellationToken) -> bool {
         tokio::select! {
             biased;
@@ -211,7 +212,7 @@ impl Pace {
     }
 
     fn did(&mut self, jobs: usize) {
-        // A step that took long is no reason to hurry afterwards.
+        // After a slow step, the next ones do not go faster than the rate.
         self.next_at = self.next_at.max(Instant::now()) + worth(jobs, self.rate);
     }
 }

@@ -1,4 +1,4 @@
-//! Resolve: dead letters that need not run again. Reopen: the way back.
+//! Resolving marks dead letters that need not run again. Reopening undoes that.
 
 use hookfast_store::{Act, Action, Filter, Found, JobId, Operate, Resolution, Step, Which};
 use hookfast_webhook::JobState;
@@ -11,19 +11,19 @@ use super::{ActError, BATCH_MAX, Outcome, Progress, Selection, begin, is_blank};
 /// Which dead letters are resolved, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolve {
-    /// Which.
+    /// The dead letters to resolve.
     pub filter: Filter,
-    /// At most this many.
+    /// The most dead letters to resolve.
     pub limit: Option<u64>,
-    /// How.
+    /// What was done about them.
     pub resolution: Resolution,
-    /// Who does it.
+    /// The operator.
     pub who: String,
-    /// Why.
+    /// The operator's reason.
     pub why: String,
 }
 
-/// What stands in the audit.
+/// What the audit row stores.
 #[derive(Serialize)]
 struct Written<'a> {
     selection: &'a Selection,
@@ -32,14 +32,14 @@ struct Written<'a> {
 }
 
 impl Resolve {
-    /// The dead letters that it is about.
+    /// The dead letters to resolve, as a selection.
     pub fn selection(&self) -> Selection {
         Selection { which: Which::DeadLetters, filter: self.filter.clone(), onto: None, limit: self.limit }
     }
 }
 
-/// Resolves dead letters, as they stood at the filter's moment or stand now. An interrupted call is simply made again, because
-/// what is resolved is dead no more.
+/// Resolves the dead letters that were there at the filter's moment, or are there now if it has none. An interrupted
+/// call can simply be repeated, because resolved jobs are no longer dead letters.
 pub async fn resolve(
     store: &dyn Operate,
     resolve: &Resolve,
@@ -58,25 +58,26 @@ pub async fn resolve(
 /// Which resolved jobs become dead letters again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reopen {
-    /// Which.
+    /// The resolved jobs to reopen.
     pub filter: Filter,
-    /// At most this many.
+    /// The most jobs to reopen.
     pub limit: Option<u64>,
-    /// Who does it.
+    /// The operator.
     pub who: String,
-    /// Why.
+    /// The operator's reason.
     pub why: String,
 }
 
 impl Reopen {
-    /// The resolved jobs that it is about.
+    /// The resolved jobs to reopen, as a selection.
     pub fn selection(&self) -> Selection {
         let filter = Filter { state: Some(JobState::Resolved), ..self.filter.clone() };
         Selection { which: Which::Finished, filter, onto: None, limit: self.limit }
     }
 }
 
-/// Makes resolved jobs dead letters again, with why and when they died. Interrupted, it is simply done again.
+/// Makes resolved jobs dead letters again, which keep the reason and time of their death. An interrupted call can
+/// simply be repeated.
 pub async fn reopen(
     store: &dyn Operate,
     reopen: &Reopen,

@@ -1,4 +1,4 @@
-//! Which jobs an act is about, and how that stands in the audit.
+//! The jobs that an act is about, and how the audit stores that choice.
 
 use hookfast_store::{Filter, Moment, Operate, Resolution, StoreError, Which};
 use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority};
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Which jobs an act is about. As JSON it is every condition that is set and nothing else.
+/// The jobs that an act is about. Its JSON has every condition that is set, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
 pub struct Selection {
-    /// In which state they are.
+    /// The kind of job, by state.
     pub which: Which,
-    /// What else holds for them.
+    /// Further conditions.
     pub filter: Filter,
-    /// The handler that gets their events; without it each job is its own handler's.
+    /// The handler that gets the events of these jobs. `None`: each job stays with its own handler.
     pub onto: Option<HandlerName>,
-    /// At most this many jobs.
+    /// The most jobs.
     pub limit: Option<u64>,
 }
 
 impl Selection {
-    /// The same as things stand now, unless a moment was fixed before: an act is about what was there when it was looked at,
-    /// and never about what came later.
+    /// Fixes the selection to this moment, unless it has a moment already. An act changes only jobs that were there
+    /// when the operator looked, and none that came later.
     pub async fn as_of_now(mut self, store: &dyn Operate) -> Result<Self, StoreError> {
         if self.filter.as_of.is_none() {
             self.filter.as_of = Some(store.moment().await?);
@@ -31,12 +31,12 @@ impl Selection {
     }
 }
 
-/// The JSON says something that this program does not understand.
+/// The JSON has something that this program does not understand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnreadableSelection(String);
 
-/// A key that is not known is an error: leaving out a condition would mean more jobs.
+/// An unknown key is an error, because ignoring a condition would select more jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {

@@ -1,15 +1,15 @@
-//! The handlers that there are, and the jobs that they get from an operator.
+//! The configured handlers, and the jobs that an operator can give them.
 
 use hookfast_store::{Found, NewJob, Operate, StoreError};
 use hookfast_webhook::{HandlerName, KeyFacts, Ordering, Subscription};
 
 use super::ActError;
 
-/// The handlers of the configuration.
+/// The configured handlers.
 #[derive(Clone, Default)]
 pub struct Targets {
     known: Vec<Subscription>,
-    /// Those whose code is in another program: what they subscribe to is not known here.
+    /// Handlers whose code is in another program, so that their subscriptions are not known here.
     foreign: Vec<HandlerName>,
 }
 
@@ -19,13 +19,13 @@ impl Targets {
         Self { known: handlers.into_iter().collect(), foreign: Vec::new() }
     }
 
-    /// And these, of which only the names are known. Their own jobs can be replayed, and no others be given to them.
+    /// Adds handlers of which only the names are known. Their own jobs can be replayed, but they cannot get others.
     pub fn with_foreign(mut self, names: impl IntoIterator<Item = HandlerName>) -> Self {
         self.foreign.extend(names);
         self
     }
 
-    /// Their names.
+    /// The names of all handlers.
     pub fn names(&self) -> impl Iterator<Item = &HandlerName> {
         self.known.iter().map(|subscription| &subscription.handler).chain(&self.foreign)
     }
@@ -44,7 +44,8 @@ impl Targets {
         }
     }
 
-    /// Whether a job is made of this: its own handler is there, or `onto` subscribes to such events.
+    /// Whether a found job can be replayed: `onto` subscribes to its event or, without `onto`, its own handler is
+    /// configured.
     pub fn want(&self, onto: Option<&HandlerName>, found: &Found) -> bool {
         match onto.filter(|onto| found.handler.as_ref() != Some(onto)) {
             None => found.handler.as_ref().is_some_and(|own| self.has(own)),
@@ -54,7 +55,7 @@ impl Targets {
         }
     }
 
-    /// The job that is made of this, if one is.
+    /// The job that a replay makes of a found job, if any.
     pub(super) async fn job(
         &self,
         store: &dyn Operate,
@@ -81,7 +82,7 @@ impl Targets {
     }
 }
 
-/// The key that the event would have got from this handler when it arrived.
+/// The ordering key that this handler gives the event, the same as when the event arrived.
 async fn ordering_key(store: &dyn Operate, ordering: &Ordering, found: &Found) -> Result<Option<String>, StoreError> {
     let body = match ordering.needs_body() {
         true => store.event(found.event).await?.map(|event| event.body),

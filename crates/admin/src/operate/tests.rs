@@ -50,7 +50,7 @@ impl World {
         routed.iter().map(|routed| routed.event.id()).collect()
     }
 
-    /// The same, and all their jobs die.
+    /// Like `record`, and then all the jobs die.
     async fn dead(&self, event_type: &str, count: usize, handlers: &[&str]) -> Vec<EventId> {
         let events = self.record(event_type, count, handlers).await;
         for handler in handlers {
@@ -102,7 +102,7 @@ impl World {
         super::replay(&*self.store, replay, &handlers(), |_| {}, &CancellationToken::new()).await
     }
 
-    /// Replays until so many steps are done, and says which act it was.
+    /// Replays until this many steps are done, and returns the id of the audit row.
     async fn interrupted(&self, replay: &Replay, steps: usize) -> Uuid {
         let (stop, mut done) = (CancellationToken::new(), 0);
         let count = |_| {
@@ -146,7 +146,7 @@ fn event(id: &str, event_type: &str) -> Event {
     genuine.genuine().expect("no handshake").read(&stripe, arrival).0.remove(0)
 }
 
-/// `ledger` wants invoices, `mail` everything, `stock` charges, one at a time by the body's length.
+/// `ledger` wants invoices, `mail` wants everything, `stock` wants charges and orders them by the length of the body.
 fn handlers() -> Targets {
     let handler = |handler: &str, interest: &str, ordering| {
         let interests = vec![interest.parse().unwrap()];
@@ -193,7 +193,7 @@ async fn dead_letters_are_replayed_for_their_own_handlers_and_the_audit_says_by_
     assert_eq!(without_moment(&audit.filter), r#"{"selection":{"which":"dead_letters"}}"#);
 }
 
-/// What stands in the audit, but for the moment, which must be there.
+/// The filter of an audit row without its moment, which must be there.
 fn without_moment(filter: &str) -> String {
     let (before, rest) = filter.split_once(r#","as_of":""#).expect("the moment is noted");
     let (_, rest) = rest.split_once(r#"","last_event":""#).expect("the last event is noted");
@@ -232,7 +232,7 @@ async fn a_replay_beside_traffic_comes_to_its_end_and_touches_none_of_it() {
     let traffic = {
         let (world, enough) = (Arc::clone(&world), enough.clone());
         tokio::spawn(async move {
-            // At least once after the replay has ended.
+            // Runs at least once after the replay has ended.
             let mut rounds = 0;
             loop {
                 let is_last = enough.is_cancelled();
@@ -271,7 +271,7 @@ async fn a_resumed_replay_keeps_to_the_moment_of_its_preview() {
     assert_eq!(world.count(Which::DeadLetters).await, 3);
 }
 
-/// Earlier versions noted no moment.
+/// Earlier versions stored no moment.
 #[tokio::test]
 async fn a_replay_that_noted_no_moment_keeps_to_when_it_began() {
     let world = World::new().await;
@@ -291,7 +291,7 @@ async fn an_interrupted_replay_goes_on_after_its_last_step_and_does_nothing_twic
     assert_eq!(world.count(Which::DeadLetters).await, 8);
     assert_eq!(world.store.audit(audit).await.unwrap().unwrap().next_after, Some(events[2]));
 
-    // What was replayed has succeeded by now, so it would be found again.
+    // The replayed jobs have succeeded by now, so a new search would find them again.
     for handler in ["ledger", "mail"] {
         world.settle(handler, &events[..3], hookfast_store::Outcome::Succeeded).await;
     }
@@ -357,7 +357,7 @@ async fn an_interrupted_replay_of_unhandled_events_goes_on_where_it_was() {
     let world = World::new().await;
     let charges = world.record("charge.refunded", 4, &[]).await;
     let events = world.record("invoice.paid", 4, &[]).await;
-    // The first four are not wanted, so they would be found again.
+    // The handler does not want the first four, so a new search would find them again.
     let audit = world.interrupted(&Replay { batch: 3, ..onto(Which::Unhandled, "ledger") }, 2).await;
     let rest = world.resume(audit).await.unwrap();
     assert_eq!(rest.progress, Progress { found: 2, changed: 2, skipped: 0 });

@@ -1,4 +1,4 @@
-//! What operators did.
+//! The acts of operators.
 
 use hookfast_store as store;
 use serde::Serialize;
@@ -14,19 +14,19 @@ pub struct AuditView {
     /// When it began.
     #[serde(with = "rfc3339")]
     pub at: OffsetDateTime,
-    /// Who did it.
+    /// The operator.
     pub who: String,
-    /// What was done: `replay`, `resolve` or `move`.
+    /// What was done, such as `replay`, `resolve` or `move`.
     pub action: &'static str,
-    /// Why.
+    /// The operator's reason.
     pub why: Option<String>,
-    /// Which jobs it was about.
+    /// The jobs that it was about.
     pub filter: Value,
-    /// How many jobs it has changed.
+    /// The number of jobs that it has changed.
     pub jobs: u64,
-    /// The last event of the steps that are finished.
+    /// The last event of the finished steps.
     pub next_after: Option<String>,
-    /// Whether it got to its end.
+    /// Whether it is finished.
     pub done: bool,
 }
 
@@ -38,7 +38,7 @@ impl From<&store::Audit> for AuditView {
             who: audit.who.clone(),
             action: audit.action.as_str(),
             why: audit.why.clone(),
-            // What an older version wrote may be no JSON.
+            // Earlier versions may have written something that is not JSON.
             filter: serde_json::from_str(&audit.filter).unwrap_or_else(|_| audit.filter.clone().into()),
             jobs: audit.jobs,
             next_after: audit.next_after.map(|event| event.to_string()),

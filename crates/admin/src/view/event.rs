@@ -1,4 +1,4 @@
-//! Events: as a line in a list, and with everything about them.
+//! Events, as a line in a list and in full.
 
 use data_encoding::BASE64;
 use hookfast_store::{self as store, JobId, Operate, StoreError};
@@ -14,16 +14,16 @@ use super::{AttemptView, ReviewView};
 pub struct EventSummaryView {
     /// Its id.
     pub id: String,
-    /// The source it came to.
+    /// The source that it came to.
     pub source: String,
-    /// What tells it from the source's other events.
+    /// The key by which a resend is recognised.
     pub dedupe_key: String,
-    /// What happened.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub event_type: String,
-    /// Whose event it is.
+    /// The provider's account that it belongs to.
     pub account: Option<String>,
-    /// When it happened, by the provider's word.
+    /// When it happened, according to the provider.
     #[serde(with = "rfc3339::option")]
     pub occurred_at: Option<OffsetDateTime>,
     /// When it arrived.
@@ -33,7 +33,7 @@ pub struct EventSummaryView {
     pub size_bytes: i64,
     /// How often it came again.
     pub resends: i64,
-    /// How many jobs it has.
+    /// The number of its jobs.
     pub job_count: i64,
 }
 
@@ -57,24 +57,24 @@ impl From<&store::EventSummary> for EventSummaryView {
 /// An event with its request, its jobs and their attempts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventView {
-    /// What a list shows of it.
+    /// The fields that a list shows.
     #[serde(flatten)]
     pub summary: EventSummaryView,
     /// How the request was proved genuine.
     pub proof: &'static str,
-    /// The thing that it is about.
+    /// The id of the object that it is about.
     pub object_id: Option<String>,
-    /// How urgent it was when it came. Events of earlier versions have none of the following.
+    /// Its priority when it came. Events recorded by earlier versions have neither this nor the next five fields.
     pub priority: Option<Priority>,
-    /// The provider's own id of it.
+    /// The provider's own id of the event.
     pub provider_event_id: Option<String>,
     /// The provider's id of the delivery.
     pub delivery_id: Option<String>,
-    /// Words to find it by.
+    /// Words by which it can be found.
     pub tags: Vec<String>,
-    /// Which of the source's secrets matched, counted from 1.
+    /// The number of the source's secret that matched, counted from 1.
     pub secret: Option<i32>,
-    /// The sender's trace.
+    /// The sender's trace id.
     pub trace_id: Option<String>,
     /// The id of the request.
     pub request_id: String,
@@ -84,18 +84,18 @@ pub struct EventView {
     pub method: String,
     /// The URL.
     pub url: String,
-    /// The headers; bytes that are no text are replaced.
+    /// The headers. Bytes that are not valid text are replaced.
     pub headers: Vec<(String, String)>,
     /// The body, byte for byte.
     pub body_base64: String,
-    /// The first and the last times it came again.
+    /// The first and the latest resends.
     pub came_again: Vec<ArrivalView>,
     /// One job for each of its handlers.
     pub jobs: Vec<EventJobView>,
 }
 
 impl EventView {
-    /// The event with its jobs, as [`jobs_of`] gives them.
+    /// The view of an event with its jobs, as [`jobs_of`] returns them.
     pub fn new(event: &store::StoredEvent, jobs: Vec<EventJobView>) -> Self {
         let header = |(name, value): (&str, &[u8])| (name.to_owned(), String::from_utf8_lossy(value).into_owned());
         Self {
@@ -120,12 +120,12 @@ impl EventView {
     }
 }
 
-/// A time at which an event came again.
+/// A resend of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArrivalView {
-    /// Which resend it was, from 1.
+    /// The number of the resend, counted from 1.
     pub number: i64,
-    /// When.
+    /// When it arrived.
     #[serde(with = "rfc3339")]
     pub received_at: OffsetDateTime,
     /// The id of the request.
@@ -149,16 +149,16 @@ impl From<&store::KeptArrival> for ArrivalView {
 /// A job of an event, with its attempts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventJobView {
-    /// The handler it is for.
+    /// The handler that it is for.
     pub handler: String,
     /// Its state.
     pub state: JobState,
-    /// How often it was tried.
+    /// The number of its attempts.
     pub attempts: i64,
     /// When the sweeper looks at it again.
     #[serde(with = "rfc3339")]
     pub due_at: OffsetDateTime,
-    /// How urgent it is.
+    /// Its priority.
     pub priority: &'static str,
     /// Why it died, or why its last attempt failed.
     pub reason: Option<String>,
@@ -167,7 +167,7 @@ pub struct EventJobView {
     pub finished_at: Option<OffsetDateTime>,
     /// What an operator decided about it.
     pub review: Option<ReviewView>,
-    /// Its runs, the first one first.
+    /// Its attempts, the first one first.
     pub history: Vec<AttemptView>,
 }
 

@@ -22,28 +22,28 @@ pub struct JobView {
     pub review: Option<ReviewView>,
     /// The message of the last attempt that failed.
     pub message: Option<String>,
-    /// How often it was tried.
+    /// The number of its attempts.
     pub attempts: u32,
-    /// When the sweeper looks at it next, or how long its worker has it.
+    /// When the sweeper looks at it next. While a worker has the job, this is the end of the lease.
     #[serde(with = "rfc3339::option")]
     pub due_at: Option<OffsetDateTime>,
-    /// Since when a worker has it.
+    /// When a worker claimed it, while one has it.
     #[serde(with = "rfc3339::option")]
     pub claimed_at: Option<OffsetDateTime>,
     /// When it ended.
     #[serde(with = "rfc3339::option")]
     pub finished_at: Option<OffsetDateTime>,
-    /// The source.
+    /// The source of the event.
     pub source: String,
-    /// What happened.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub event_type: String,
-    /// Whose event it is.
+    /// The provider's account that the event belongs to.
     pub account: Option<String>,
     /// When the event arrived.
     #[serde(with = "rfc3339")]
     pub received_at: OffsetDateTime,
-    /// How urgent the job is.
+    /// The priority of the job.
     pub priority: &'static str,
     /// The job's ordering key.
     pub ordering_key: Option<String>,
@@ -75,16 +75,16 @@ impl From<&Found> for JobView {
 /// What an operator decided about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReviewView {
-    /// What was decided.
+    /// The decision.
     pub resolution: &'static str,
-    /// When.
+    /// When it was made.
     #[serde(with = "rfc3339")]
     pub reviewed_at: OffsetDateTime,
-    /// Who decided it.
+    /// The operator.
     pub reviewed_by: Option<String>,
-    /// Why.
+    /// The operator's reason.
     pub note: Option<String>,
-    /// The row of the audit.
+    /// The id of the audit row.
     pub audit: Option<String>,
 }
 
@@ -106,7 +106,7 @@ pub struct ListedJobView {
     /// The job.
     #[serde(flatten)]
     pub job: JobView,
-    /// Whether the configuration has its handler.
+    /// Whether its handler is configured.
     pub configured: bool,
 }
 
@@ -116,25 +116,25 @@ pub struct DeadLetterView {
     /// The job.
     #[serde(flatten)]
     pub job: JobView,
-    /// Its runs, the first one first.
+    /// Its attempts, the first one first.
     pub history: Vec<AttemptView>,
-    /// What it has done, by key.
+    /// The markers of its effects, by key.
     pub effects: Vec<EffectView>,
 }
 
-/// A run of a job.
+/// An attempt: one run of a job and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttemptView {
-    /// Its number, from 1; a replay starts again.
+    /// Its number, counted from 1. A replay starts again at 1.
     pub number: u32,
     /// When it began.
     #[serde(with = "rfc3339")]
     pub started_at: OffsetDateTime,
     /// How long it took.
     pub duration_ms: f64,
-    /// Why it failed, if it did.
+    /// The kind of the failure, if it failed.
     pub failure: Option<String>,
-    /// Why, for people.
+    /// The message of the failure.
     pub message: Option<String>,
     /// The worker that ran it.
     pub worker: String,
@@ -156,9 +156,9 @@ impl From<&store::Attempt> for AttemptView {
 /// The marker of a side effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EffectView {
-    /// The handler's name for it.
+    /// The key that the handler gave it.
     pub key: String,
-    /// The idempotency key for the outside.
+    /// The idempotency key that is sent to the other side.
     pub idempotency_key: String,
     /// How often it was begun.
     pub runs: u32,
@@ -167,7 +167,7 @@ pub struct EffectView {
     /// When it was done.
     #[serde(with = "rfc3339::option")]
     pub done_at: Option<OffsetDateTime>,
-    /// What came of it.
+    /// Its result.
     pub result: Option<Value>,
 }
 
@@ -184,10 +184,10 @@ impl From<&store::Effect> for EffectView {
     }
 }
 
-/// More handlers than there can be.
+/// A limit that the number of handlers never reaches.
 const EVERY_HANDLER: u32 = 10_000;
 
-/// The dead letters of an event, or the one of a handler.
+/// The dead letters of an event, or only the one of `handler`.
 pub async fn dead_letters_of(
     store: &dyn Operate,
     event: EventId,

@@ -1,5 +1,5 @@
-//! What an operator sees of the store: read models, made by one function each and written as JSON in one way. The command line
-//! prints them with `--json`; an API and pages show the same.
+//! Read models: what operators see of the store. One function makes each, and each has one JSON form. The command line
+//! prints them with `--json`, and an API and pages can show the same later.
 
 mod audit;
 mod event;

@@ -1,4 +1,4 @@
-//! The JSON of each read model, as scripts rely on it: fields are added and never renamed.
+//! The JSON of each read model. Scripts rely on it, so fields may be added but never renamed.
 
 use std::time::Duration;
 

@@ -117,7 +117,7 @@ async fn submit(rig: &Rig, ids: &[&str]) -> Vec<Waiting> {
     waiting
 }
 
-/// The tests' runtime has one thread: after a few turns everybody waits for the store or for us.
+/// The tests' runtime has one thread. After a few yields every task waits for the store or for the test.
 async fn let_others_run() {
     for _ in 0..20 {
         tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! Caps on open connections: in all, and by address, so that one client cannot take every place. When all places are taken, a
-//! silent connection is closed for the next one.
+//! Caps on open connections: a total, and one for each address, so that one client cannot take every place. When all
+//! places are taken, a silent connection is closed to make room for a new one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use crate::address::limited_as;
 use crate::http::connection::{Activity, Worth};
 use crate::{AddressRange, Config};
 
-/// Silent connections that are found at a time, because looking at all connections costs.
+/// One search through all connections, which is expensive, finds up to this many silent ones.
 const SILENT_AT_ONCE: usize = 64;
 
-/// Wait before the next look when no connection was silent.
+/// Wait before the next search if no connection was silent.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 pub(crate) struct ConnectionCaps {
@@ -34,7 +34,7 @@ struct Open {
     connections: HashMap<u64, Connection>,
     by_address: HashMap<IpAddr, usize>,
     next_id: u64,
-    /// Connections that were silent, those worth least at the end.
+    /// The silent connections that the last search found. Those to be closed first are at the end.
     silent: Vec<(Worth, u64)>,
     look_again: Option<Instant>,
 }
@@ -44,7 +44,7 @@ struct Connection {
     activity: Activity,
 }
 
-/// A connection's place; given back when dropped.
+/// A connection's place. Dropping it frees the place.
 pub(crate) struct Place {
     caps: Arc<ConnectionCaps>,
     id: u64,
@@ -64,7 +64,7 @@ impl ConnectionCaps {
         }
     }
 
-    /// A place for a connection from `peer`, if there is one.
+    /// Takes a place for a connection from `peer`, if one is free or can be freed.
     pub(crate) fn take_place(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let address = limited_as(peer);
         let is_trusted = self.trusted.iter().any(|range| range.contains(peer));
@@ -82,7 +82,7 @@ impl ConnectionCaps {
         Some(Place { caps: Arc::clone(self), id, activity })
     }
 
-    /// Whether there is room for one more; a silent connection gives way if need be.
+    /// Whether there is room for one more connection. If all places are taken, closes a silent connection.
     fn has_room(&self, open: &mut Open) -> bool {
         if open.connections.len() < self.total {
             return true;
@@ -100,7 +100,7 @@ impl ConnectionCaps {
 }
 
 impl Open {
-    /// The silent connection that is worth least.
+    /// The silent connection that is worth the least.
     fn take_silent(&mut self) -> Option<u64> {
         self.next_silent().or_else(|| {
             self.look_for_silent();
@@ -108,7 +108,7 @@ impl Open {
         })
     }
 
-    /// One of those that were found silent, if it has been silent since.
+    /// The next connection of the last search that has been silent ever since.
     fn next_silent(&mut self) -> Option<u64> {
         while let Some((worth, id)) = self.silent.pop() {
             if self.connections.get(&id).is_some_and(|connection| connection.activity.worth() == Some(worth)) {
@@ -127,7 +127,7 @@ impl Open {
         let mut silent: Vec<_> = self.connections.iter().filter_map(worth).collect();
         silent.sort_unstable();
         let unproven = silent.partition_point(|(worth, _)| !worth.is_proven);
-        // While one that has proved something is about to go, another may come that has not: so only one is chosen then.
+        // Before a second proven connection is closed, an unproven one may arrive. So at most one proven one is chosen.
         silent.truncate(unproven.clamp(1, SILENT_AT_ONCE));
         silent.reverse();
         self.look_again = silent.is_empty().then(|| now + LOOK_AGAIN_AFTER);
@@ -149,7 +149,7 @@ impl Open {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.caps.open();
-        // One that gave way is gone already.
+        // An evicted connection was removed before; then this does nothing.
         open.remove(self.id);
         self.caps.gauge.set(open.connections.len() as f64);
     }
@@ -181,7 +181,7 @@ mod tests {
         assert!(caps.take_place(address("192.0.2.2")).is_some());
     }
 
-    /// Takes places for connections that are at work.
+    /// Takes places for connections that are busy with a request.
     fn take_for_work(caps: &Arc<ConnectionCaps>, peer: &str, count: usize) -> Vec<Place> {
         let places = (0..count).filter_map(|_| caps.take_place(address(peer)));
         places.inspect(|place| place.activity.begin()).collect()
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(places.len(), 4);
     }
 
-    /// Each /64 has its own places, so a network of /48 can have them all, but not keep them.
+    /// Each /64 has its own places, so a /48 network can take all places, but not keep them.
     #[test]
     fn hopping_in_an_ipv6_network_keeps_no_other_out() {
         let caps = caps();

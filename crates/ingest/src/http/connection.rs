@@ -1,4 +1,4 @@
-//! A connection that ends by itself when the other side is silent. hyper has no such deadlines, except for the head.
+//! A connection that ends when the client is silent for too long. hyper has such a deadline only for the head.
 
 use std::io;
 use std::pin::Pin;
@@ -12,68 +12,69 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long the sender may take.
+/// How long the gateway waits for the sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// From the first byte of a request to the end of its head, and from the connection to its very first byte.
+    /// From the first byte of a request to the end of its head, and from the start of the connection to its first byte.
     pub(crate) head: Duration,
-    /// Between two bytes of a head or before the first one of a later request, and for reading our answer.
+    /// Between two bytes of a head, between two requests, and until the sender reads the next part of our answer.
     pub(crate) idle: Duration,
 }
 
-/// What a connection is doing. `caps` decides by it which connection may stay.
+/// What a connection is doing. `caps` uses it to choose the connection to close.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Activity(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
-    /// A request is being worked on; then it has deadlines of its own.
+    /// A request is under way. Its body and its answer have deadlines of their own.
     busy: AtomicBool,
-    /// A request may come and go between two reads, so this is kept until the next one.
+    /// A head has ended since the last read. It is stored, because a request can begin and end between two reads.
     head_ended: AtomicBool,
-    /// The next step is ours: the sender owes us no byte.
+    /// The gateway has to act next: it waits for no byte from the sender.
     at_work: AtomicBool,
-    /// A genuine request has come on it.
+    /// A genuine request came on this connection.
     is_proven: AtomicBool,
-    /// When it was last heard of, in milliseconds since `START`.
-    heard_of: AtomicU64,
+    /// When the connection opened or last had an answer, in milliseconds since `START`.
+    last_active: AtomicU64,
     evicted: Notify,
 }
 
-/// The moment that times are counted from.
+/// The moment from which times are counted.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// How much is lost with a silent connection, the least first: one without a genuine request, then the longest silent.
+/// The order in which silent connections are closed: first those without a genuine request, and among equals the one
+/// that has been silent longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Worth {
     pub(crate) is_proven: bool,
-    heard_of: u64,
+    last_active: u64,
 }
 
 impl Activity {
-    /// For a connection that has just been made.
+    /// For a connection that has just been opened.
     pub(crate) fn new(is_proven: bool) -> Self {
         let activity = Self::default();
         activity.0.is_proven.store(is_proven, Ordering::Relaxed);
-        activity.hear();
+        activity.note_active();
         activity
     }
 
-    /// A request has its head.
+    /// The head of a request has arrived.
     pub(crate) fn begin(&self) {
         self.0.busy.store(true, Ordering::Relaxed);
         self.0.head_ended.store(true, Ordering::Relaxed);
         self.set_at_work(true);
     }
 
-    /// A request has its answer.
+    /// A request has been answered.
     pub(crate) fn end(&self) {
         self.0.busy.store(false, Ordering::Relaxed);
-        self.hear();
+        self.note_active();
         self.set_at_work(false);
     }
 
-    /// Whether it is for us to go on. Not while a body is awaited.
+    /// Whether the gateway has to act next. It does not while it waits for a body.
     pub(crate) fn set_at_work(&self, at_work: bool) {
         self.0.at_work.store(at_work, Ordering::Relaxed);
     }
@@ -82,38 +83,39 @@ impl Activity {
         self.0.at_work.load(Ordering::Relaxed)
     }
 
-    /// A genuine request has come.
+    /// A genuine request came on this connection.
     pub(crate) fn prove(&self) {
         self.0.is_proven.store(true, Ordering::Relaxed);
     }
 
-    /// `None` if it is not silent.
+    /// `None` if the connection is not silent.
     pub(crate) fn worth(&self) -> Option<Worth> {
-        let Flags { is_proven, heard_of, .. } = &*self.0;
-        let worth = Worth { is_proven: is_proven.load(Ordering::Relaxed), heard_of: heard_of.load(Ordering::Relaxed) };
+        let Flags { is_proven, last_active, .. } = &*self.0;
+        let worth =
+            Worth { is_proven: is_proven.load(Ordering::Relaxed), last_active: last_active.load(Ordering::Relaxed) };
         (!self.is_at_work()).then_some(worth)
     }
 
-    /// Tells the connection to give its place to another.
+    /// Tells the connection to close, because a new one needs its place.
     pub(crate) fn evict(&self) {
         self.0.evicted.notify_one();
     }
 
-    /// Waits until it must give its place to another.
+    /// Waits until the connection must close, because a new one needs its place.
     pub(crate) async fn evicted(&self) {
         self.0.evicted.notified().await;
     }
 
-    fn hear(&self) {
+    fn note_active(&self) {
         let since_start = Instant::now().saturating_duration_since(*START).as_millis();
-        self.0.heard_of.store(u64::try_from(since_start).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.0.last_active.store(u64::try_from(since_start).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn is_busy(&self) -> bool {
         self.0.busy.load(Ordering::Relaxed)
     }
 
-    /// Whether a head has ended since this was asked last.
+    /// Whether a head has ended since the last call.
     fn take_head_ended(&self) -> bool {
         self.0.head_ended.swap(false, Ordering::Relaxed)
     }
@@ -126,7 +128,7 @@ pub(crate) struct ImpatientStream {
     activity: Activity,
     read: Waiting,
     write: Waiting,
-    /// When the head that is coming in must be whole.
+    /// When the head that is being received must be complete.
     head_due: Option<Instant>,
     has_begun: bool,
 }
@@ -153,7 +155,7 @@ impl AsyncRead for ImpatientStream {
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
             Poll::Ready(done) => {
                 this.read.stop();
-                this.activity.hear();
+                this.activity.note_active();
                 this.has_begun = true;
                 if !busy && this.head_due.is_none() {
                     this.head_due = Some(Instant::now() + this.patience.head);
@@ -167,8 +169,8 @@ impl AsyncRead for ImpatientStream {
                     let idle_due = Instant::now() + idle;
                     head_due.map_or(idle_due, |head_due| head_due.min(idle_due))
                 };
-                // hyper reads ahead before it calls us, and then not again until there is a byte or the time is up. So
-                // the time may be up for a head that has ended since, and the next wait begins only now.
+                // hyper reads ahead before it calls the service, and polls again only when a byte comes or the timer
+                // ends. So the timer may have ended although the head is complete by now. Then a new wait begins here.
                 match this.read.poll(context, due) {
                     Poll::Ready(_) if busy => {
                         this.read.stop();
@@ -224,7 +226,7 @@ impl ImpatientStream {
     }
 }
 
-/// A timer that runs while nothing moves.
+/// A timer that runs while no byte is read or written.
 #[derive(Default)]
 struct Waiting {
     timer: Option<Pin<Box<Sleep>>>,
@@ -236,7 +238,7 @@ impl Waiting {
         self.running = false;
     }
 
-    /// Pending until the time is up, then an error. The timer is kept and set anew, because making one costs.
+    /// Pending until the time is up, then an error. The timer is reused, because making one is expensive.
     fn poll<T>(&mut self, context: &mut Context<'_>, due: impl FnOnce() -> Instant) -> Poll<io::Result<T>> {
         if !self.running {
             self.running = true;

@@ -1,4 +1,4 @@
-//! The Host of a request: one, and the same as in its URL.
+//! Checks that a request has one Host, and that it is the same as in its URL.
 
 use http::request::Parts;
 use http::uri::Authority;
@@ -6,7 +6,7 @@ use http::{Version, header};
 
 use crate::rejection::Rejection;
 
-/// hyper takes requests without a host or with two of them; a proxy before us might have chosen the other one.
+/// hyper accepts requests with no Host or with two. With two, a proxy in front of us might have used the other one.
 pub(crate) fn check_host(head: &Parts) -> Result<(), Rejection> {
     let mut hosts = head.headers.get_all(header::HOST).iter();
     let host = hosts.next();

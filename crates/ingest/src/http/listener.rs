@@ -1,4 +1,4 @@
-//! The accept loop. It is ours because hyper has neither deadlines for silent clients nor caps on connections.
+//! The accept loop. We have our own because hyper has neither deadlines for silent clients nor caps on connections.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use super::connection::{Activity, ImpatientStream, Patience};
 use super::service::Service;
 use crate::address;
 
-/// The largest head of a request: request line and headers.
+/// The largest head of a request, which is its request line and headers.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Accepts connections and serves them.
@@ -44,7 +44,7 @@ impl Listener {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => self.admit(stream, peer.ip(), &tasks),
                     Err(error) => {
-                        // Out of file descriptors, mostly: accepting again at once would only spin.
+                        // Mostly a lack of file descriptors, which would not end by accepting again at once.
                         tracing::warn!(%error, "a connection could not be accepted");
                         sleep(Duration::from_millis(50)).await;
                     }
@@ -67,7 +67,7 @@ impl Listener {
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: IpAddr, activity: &Activity) {
-        // Answers are small: waiting for more to send would only make them late.
+        // Answers are small, so waiting for more bytes would only delay them.
         let _ = stream.set_nodelay(true);
         let config = &self.service.ingest.config;
         let patience = Patience { head: config.header_timeout, idle: config.idle_timeout };
@@ -86,7 +86,7 @@ impl Listener {
                 return;
             }
             () = self.shutdown.cancelled() => {}
-            // A request that has come in this very moment is finished.
+            // A request that came in at this very moment is still answered.
             () = activity.evicted() => if !activity.is_at_work() { return },
             () = sleep(config.connection_lifetime) => {}
         }
@@ -96,14 +96,14 @@ impl Listener {
     }
 }
 
-/// Writes a ready answer once. A full gateway does no more work for a connection that it refuses.
+/// Writes a fixed answer, once and without waiting. A full gateway does no more for a connection that it refuses.
 fn refuse_connection(stream: &TcpStream) {
     const ANSWER: &[u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let _ = stream.try_write(ANSWER);
 }
 
-/// Errors are the other side's: it sent no HTTP, or went away.
+/// Such errors are caused by the client: it sent no valid HTTP, or went away.
 fn log_connection_end(peer: IpAddr, result: Result<(), hyper::Error>) {
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "a connection ended early");

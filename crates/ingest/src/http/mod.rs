@@ -1,5 +1,5 @@
-//! What hyper leaves to us: caps on connections, deadlines for silent clients, which endpoint a request is for, and how an answer
-//! is written.
+//! The parts of HTTP that hyper does not do: connection caps, deadlines for silent clients, routing to endpoints, and
+//! the responses.
 
 pub(crate) mod caps;
 pub(crate) mod connection;

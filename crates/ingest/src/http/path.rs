@@ -1,4 +1,4 @@
-//! Which request this is, judged on the raw path: nothing is decoded, so nothing can hide.
+//! Routes by the raw path. It is never decoded, so an encoded path cannot pass for another one.
 
 use hookfast_webhook::is_name;
 
@@ -27,8 +27,7 @@ pub(crate) fn target(path: &str) -> Option<Target<'_>> {
     is_name(source).then_some(Target::Webhook(source))
 }
 
-/// The path as the log may show it, which is the name of a source that may be misspelt, and not what follows it: that may be
-/// a token.
+/// The path as the log may show it: up to the name of the source. The rest may be a token.
 pub(crate) fn shown(path: &str) -> String {
     let kept = if path.starts_with("/webhooks/") { 2 } else { 1 };
     let end = path.match_indices('/').nth(kept).map(|(end, _)| end);
@@ -36,7 +35,7 @@ pub(crate) fn shown(path: &str) -> String {
     if end.is_some() { name + "/..." } else { name }
 }
 
-/// Some providers have a token or the kind of event in one more segment, or both in two.
+/// Some providers put a token or the kind of event into one more segment, or both into two.
 fn is_tail(tail: &str) -> bool {
     let is_segment = |segment: &str| {
         (1..=127).contains(&segment.len())

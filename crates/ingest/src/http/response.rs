@@ -1,4 +1,5 @@
-//! What an answer or a rejection looks like in HTTP. The sender learns what to do; the reason of a rejection goes to the log.
+//! What an answer or a rejection looks like in HTTP. The sender learns what to do; the reason of a rejection goes to
+//! the log.
 
 use std::borrow::Cow;
 
@@ -31,17 +32,17 @@ impl Rejection {
         }
     }
 
-    /// The words for the sender. They must not help to get past a check.
+    /// The text for the sender. It must not help an attacker to pass a check.
     fn detail(&self) -> &'static str {
         match self {
             Self::NotFound => "There is nothing here.",
-            Self::MethodNotAllowed(_) => "This method is not used here.",
+            Self::MethodNotAllowed(_) => "This method is not allowed here.",
             Self::BadRequest(problem) => problem,
             Self::AddressNotAllowed => "This address is not allowed here.",
             Self::RateLimited(_) => "Too many requests. Send this one again later.",
             Self::TooLarge => "The body is too large.",
-            Self::TooManyEvents => "The request has too many events for its size. Send fewer at once.",
-            Self::BodyTimeout | Self::BodyBroken => "The body did not arrive whole.",
+            Self::TooManyEvents => "The request has too many events for its size. Send fewer in one request.",
+            Self::BodyTimeout | Self::BodyBroken => "The body did not arrive completely.",
             Self::Refused(..) => "The request could not be verified.",
             Self::Overloaded | Self::Late | Self::NotRecorded | Self::Internal => {
                 "The event was not recorded. Send it again later."
@@ -49,7 +50,8 @@ impl Rejection {
         }
     }
 
-    /// After these rejections, the rest of the request is unread, or does not begin where it should.
+    /// After these rejections the connection cannot carry another request: the rest of this one is unread, or its end
+    /// is unknown.
     fn closes_connection(&self) -> bool {
         matches!(self, Self::BadRequest(_) | Self::TooLarge | Self::BodyTimeout | Self::BodyBroken)
     }
@@ -63,7 +65,7 @@ impl Rejection {
     }
 }
 
-/// The answer a provider wants to hear.
+/// The answer that a provider expects.
 pub(crate) fn accepted(answer: Answer, id: RequestId) -> HttpResponse {
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = answer.status;
@@ -74,7 +76,7 @@ pub(crate) fn accepted(answer: Answer, id: RequestId) -> HttpResponse {
             Cow::Owned(text) => HeaderValue::try_from(text),
         };
         headers.extend(content_type.ok().map(|value| (CONTENT_TYPE, value)));
-        // The answer to a handshake repeats text of the sender. A browser must not take that for a page.
+        // The answer to a handshake repeats text from the sender. A browser must not show it as a page.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
     headers.extend(answer.header);
@@ -109,7 +111,7 @@ struct Problem<'a> {
     request_id: String,
 }
 
-/// A plain text that needs no request id.
+/// A plain text without a request id.
 pub(crate) fn plain(text: impl Into<Bytes>) -> HttpResponse {
     Response::new(Full::new(text.into()))
 }

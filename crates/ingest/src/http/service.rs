@@ -1,4 +1,4 @@
-//! Which of the endpoints a request is for. Webhooks go to the path in `stages`.
+//! Finds the endpoint that a request is for. Webhooks take the path in `stages`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Service {
     pub(crate) readiness: Readiness,
 }
 
-/// What a request is for.
+/// The endpoint that a request is for.
 enum Found {
     Source(Arc<Source>),
     Live,

@@ -1,7 +1,7 @@
-//! Handing on what waits in the spool, the oldest first.
+//! Moves events from the spool to the store, the oldest first.
 //!
-//! What is drained is in the store first and leaves the spool second. A crash in between repeats the batch, and the store
-//! knows its events by their ids.
+//! A batch is first recorded in the store and then removed from the spool. After a crash between the two the batch is recorded
+//! again, and the store recognises its events by their ids.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,28 +22,28 @@ use crate::spool::Spooling;
 /// Back-off while the store is unreachable: first and longest wait.
 const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Batches of the drainer have this many times the events. Draining must be faster than receiving, or it never ends.
+/// A batch of the drainer has this many times the events of a commit. Draining must be faster than receiving, or it never ends.
 const TIMES_THE_BATCH: usize = 4;
 
-/// After a batch that is too much for the store, the next ones are smaller by this factor.
+/// After a batch that is too large for the store, the next batches are smaller by this factor.
 const TIMES_SMALLER: usize = 4;
 
-/// After this many batches in a row that the store takes, they become twice as large, up to the full size.
+/// After this many batches in a row that the store recorded, batches become twice as large, up to the full size.
 const LARGER_AFTER: u32 = 8;
 
-/// A batch that fails this often in a row, while the store answers otherwise, counts as too much for it.
+/// If a batch fails this often in a row although the store can be reached, the batch counts as too large for it.
 const BREAKS_AT_MOST: u32 = 5;
 
-/// How much time the store has for a batch or an event.
+/// How long the drainer waits for the store, and between attempts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// For a batch.
+    /// Longest wait for a batch.
     pub(crate) batch: Duration,
-    /// For one event alone, beside the time for its bytes.
+    /// Longest wait for one event alone, besides the time for its bytes.
     pub(crate) alone: Duration,
-    /// The slowest link over which one event alone comes through.
+    /// The slowest connection to the store over which a single event can still be drained.
     pub(crate) bytes_a_second: u64,
-    /// When an event that is set aside is tried again: first and longest wait.
+    /// Back-off for an event that is set aside: first and longest wait.
     pub(crate) again: [Duration; 2],
 }
 
@@ -73,7 +73,7 @@ enum Trouble {
 /// What the drainer does next.
 enum Next {
     Drain,
-    /// Tries an event again that is set aside.
+    /// Tries this event again, which is set aside.
     TryAgain(EventId),
     End,
 }
@@ -91,16 +91,17 @@ pub(crate) struct Drainer {
     /// Cancelled when the process is about to end.
     last_call: CancellationToken,
     patience: Patience,
-    /// The full size of a batch is divided by this.
+    /// A batch has the full size divided by this.
     part: usize,
-    /// Batches that the store took since the last change of their size.
+    /// Batches that the store recorded since the size last changed.
     taken: u32,
-    /// Batches in a row during which the store broke off.
+    /// Batches in a row during which the store failed.
     breaks: u32,
-    /// An event that was too much for the store within the usual time, and now has more.
+    /// The event that the store did not record within the usual time. It gets more time.
     slow: Option<EventId>,
+    /// The events that are set aside, and when each is tried again.
     aside: HashMap<EventId, Again>,
-    /// What was said about the store since it was last there.
+    /// The errors of the store that were logged since it was last reachable.
     said: HashSet<String>,
     drained: Counter,
 }
@@ -134,7 +135,7 @@ impl Drainer {
         Self { patience, ..self }
     }
 
-    /// Drains whenever there is something in the spool, until the last call, and then what can be drained without waiting.
+    /// Drains whenever the spool holds events. After the last call it drains until the spool is empty or something fails.
     pub(crate) async fn run(mut self) {
         let mut wait = WAITS[0];
         loop {
@@ -178,13 +179,13 @@ impl Drainer {
     }
 
     fn note(&mut self, trouble: &Trouble) {
-        self.spooling.set_gets_on(false);
+        self.spooling.set_progressing(false);
         match trouble {
             Trouble::Store(error) => {
                 self.spooling.set_away(true);
-                // Each reason once: a server that comes back in another state is another problem.
+                // Each error is logged once. A different error of the same outage is worth a line of its own.
                 if self.said.insert(error.to_string()) {
-                    tracing::warn!(%error, "the spool cannot be drained; it is tried again until the store is back");
+                    tracing::warn!(%error, "the spool cannot be drained; the gateway tries again until the store is back");
                 }
             }
             Trouble::Spool(error) => tracing::error!(%error, "the spool cannot be read or emptied"),
@@ -198,7 +199,7 @@ impl Drainer {
         }
     }
 
-    /// Hands on the oldest events, and tries to end spooling if there are no more.
+    /// Drains the oldest events, and ends spooling if no others wait.
     async fn drain_some(&mut self) -> Result<(), Trouble> {
         if self.spooling.is_away() {
             self.reach().await?;
@@ -206,7 +207,7 @@ impl Drainer {
         let limits = self.limits_now();
         let oldest = self.oldest(limits).await?;
         let may_be_all = oldest.len() < limits.events;
-        self.hand_on(oldest).await?;
+        self.drain_batch(oldest).await?;
         if may_be_all && !self.spooling.spool.is_waiting().await.map_err(Trouble::Spool)? {
             self.reach().await?;
             self.end_spooling().await?;
@@ -223,22 +224,21 @@ impl Drainer {
         self.spooling.spool.oldest(limits.events, limits.bytes).await.map_err(Trouble::Spool)
     }
 
-    /// Hands on what has come meanwhile, and ends spooling. In this moment nobody may add to the spool: under steady traffic
-    /// it would never be empty.
+    /// Drains the events that came meanwhile, and ends spooling. Pauses recording, or the spool might never be empty.
     async fn end_spooling(&mut self) -> Result<(), Trouble> {
         let spooling = Arc::clone(&self.spooling);
         let (pause, at_most) = spooling.pause().await;
-        let rest = async { self.hand_on(self.oldest(self.limits_now()).await?).await };
-        let too_slow = || Trouble::Store(StoreError::Unavailable(format!("it takes longer than {at_most:?}")));
+        let rest = async { self.drain_batch(self.oldest(self.limits_now()).await?).await };
+        let too_slow = || Trouble::Store(StoreError::Unavailable(format!("no answer within {at_most:?}")));
         timeout(at_most, rest).await.unwrap_or_else(|_| Err(too_slow()))?;
         if !spooling.spool.is_waiting().await.map_err(Trouble::Spool)? {
             pause.end_spooling();
-            tracing::info!("nothing waits in the spool; events are recorded in the store");
+            tracing::info!("the spool is empty; events are recorded in the store again");
         }
         Ok(())
     }
 
-    /// A store that was not there when we started is opened by this.
+    /// Connects to the store. This also opens a store that could not be reached when the process started.
     async fn reach(&mut self) -> Result<(), Trouble> {
         self.spooling.store.reach().await.map_err(Trouble::Store)?;
         if self.spooling.set_away(false) {
@@ -248,9 +248,9 @@ impl Drainer {
         Ok(())
     }
 
-    /// Records events in the store. One that the store refuses is found by splitting; it stays, and the others go on. What is
-    /// too much for the store at once stays for smaller batches.
-    async fn hand_on(&mut self, events: Vec<Spooled>) -> Result<(), Trouble> {
+    /// Records events in the store. If the store refuses the batch, splitting finds the event that is the cause: it is set
+    /// aside, and the others are recorded. A batch that is too large for the store stays in the spool for smaller batches.
+    async fn drain_batch(&mut self, events: Vec<Spooled>) -> Result<(), Trouble> {
         let mut parts = vec![events];
         while let Some(mut part) = parts.pop() {
             if part.is_empty() {
@@ -279,8 +279,8 @@ impl Drainer {
     async fn record(&mut self, events: &[Spooled]) -> Result<Vec<Recorded>, NotTaken> {
         let recorded = match events {
             [event] if self.slow == Some(event.id()) => {
-                // It may take minutes, in which requests need not wait for it.
-                self.spooling.set_gets_on(false);
+                // This can take minutes. Requests must not wait for it.
+                self.spooling.set_progressing(false);
                 self.record_patiently(event).await
             }
             _ => self.spooling.store.record_spooled(events, self.patience.batch).await,
@@ -298,7 +298,7 @@ impl Drainer {
         }
     }
 
-    /// Records one event, with time for its size, unless the process is about to end.
+    /// Records one event, with time according to its size. Gives up when the process is about to end.
     async fn record_patiently(&self, event: &Spooled) -> Result<Vec<Recorded>, NotTaken> {
         let (store, within) = (&self.spooling.store, self.patience.with(event));
         tokio::select! {
@@ -310,7 +310,7 @@ impl Drainer {
     }
 
     fn note_taken(&mut self) {
-        self.spooling.set_gets_on(true);
+        self.spooling.set_progressing(true);
         self.slow = None;
         self.taken += 1;
         if self.taken >= LARGER_AFTER {
@@ -318,8 +318,8 @@ impl Drainer {
         }
     }
 
-    /// Goes on with smaller batches, then with more time for one event, then without that event. If the store takes no small
-    /// event either, it is the store that is in trouble, and the events stay as they are.
+    /// Continues with smaller batches, then gives a single event more time, then sets that event aside. If the store does not
+    /// take a small test event either, the problem is the store, and the events stay as they are.
     async fn ask_less(&mut self, events: &[Spooled], problem: &str) -> Result<(), Trouble> {
         self.spooling.store.takes_events().await.map_err(Trouble::Store)?;
         (self.taken, self.breaks) = (0, 0);
@@ -329,7 +329,7 @@ impl Drainer {
                 let (event_id, source, size_bytes) = (event.id(), event.source(), event.size_bytes());
                 tracing::warn!(
                     %event_id, source, size_bytes, problem,
-                    "the store did not take an event of the spool in time; it gets more time"
+                    "the store did not record an event from the spool in time; the event gets more time"
                 );
                 self.slow = Some(event_id);
                 Ok(())
@@ -339,7 +339,7 @@ impl Drainer {
                 tracing::warn!(
                     events = events.len(),
                     problem,
-                    "the store did not take a batch of the spool in time; the next ones are smaller"
+                    "the store did not record a batch from the spool in time; the next batches are smaller"
                 );
                 Ok(())
             }
@@ -365,7 +365,7 @@ impl Drainer {
         let (event_id, source, size_bytes) = (event.id(), event.source(), event.size_bytes());
         tracing::error!(
             %event_id, source, size_bytes, problem,
-            "the store does not take an event of the spool; it is set aside there and tried again later"
+            "the store does not take an event from the spool; the event is set aside there and tried again later"
         );
         self.slow = None;
         let wait = self.patience.again[0];
@@ -373,14 +373,14 @@ impl Drainer {
         match self.spooling.spool.set_aside(event_id, problem).await {
             Err(error @ StoreError::Broken(_)) => Err(Trouble::Spool(error)),
             Err(error) => {
-                tracing::warn!(%event_id, %error, "that an event is set aside could not be noted in the spool");
+                tracing::warn!(%event_id, %error, "an event is set aside, but the spool could not store that");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// Tries an event again that is set aside, unless there is something else to drain.
+    /// Tries an event again that is set aside. Gives way to other events that wait in the spool.
     async fn try_again(&mut self, id: EventId) {
         let Some(event) = self.spooling.spool.event(id).await.ok().flatten() else { return self.postpone(id) };
         let recorded = tokio::select! {
@@ -391,7 +391,7 @@ impl Drainer {
             Ok(recorded) => match self.finish(std::slice::from_ref(&event), &recorded).await {
                 Ok(()) => {
                     self.aside.remove(&id);
-                    tracing::info!(event_id = %id, "the store has taken an event of the spool that was set aside");
+                    tracing::info!(event_id = %id, "the store has taken an event from the spool that was set aside");
                 }
                 Err(error) => {
                     self.note(&Trouble::Spool(error));
@@ -399,7 +399,7 @@ impl Drainer {
                 }
             },
             Err(error) => {
-                tracing::warn!(event_id = %id, %error, "an event of the spool stays set aside");
+                tracing::warn!(event_id = %id, %error, "the store still does not take an event of the spool; it stays set aside");
                 self.postpone(id);
             }
         }
@@ -417,9 +417,9 @@ impl Drainer {
         match self.spooling.spool.status().await {
             Ok(SpoolStatus { events: 0, .. }) => {}
             Ok(SpoolStatus { events, .. }) => {
-                tracing::warn!(events, "events are left in the spool; they are drained at the next start");
+                tracing::warn!(events, "events are left in the spool; the next start of this gateway drains them");
             }
-            Err(error) => tracing::warn!(%error, "how much is left in the spool cannot be said"),
+            Err(error) => tracing::warn!(%error, "the number of events left in the spool is unknown"),
         }
     }
 }
@@ -430,7 +430,7 @@ fn with_jitter(wait: Duration) -> Duration {
     wait.mul_f64(0.5 + f64::from(random) / 512.0)
 }
 
-/// Shows once a second how the spool is.
+/// Updates the gauges of the spool once a second.
 pub(crate) async fn show(spool: Arc<Spool>, last_call: CancellationToken) {
     let gauges = Gauges {
         events: gauge!("hookfast_spool_events"),
@@ -444,7 +444,7 @@ pub(crate) async fn show(spool: Arc<Spool>, last_call: CancellationToken) {
             _ = timer.tick() => {}
             () = last_call.cancelled() => return,
         }
-        // If it fails, adding and draining fail as well and say so.
+        // If this fails, adding and draining fail as well, and both are logged.
         if let Ok(status) = spool.status().await {
             gauges.set(status);
         }

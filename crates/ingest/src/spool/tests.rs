@@ -1,4 +1,4 @@
-//! Spooling and draining, with a real spool and a store that does as it is told.
+//! Spooling and draining, with a real spool and a fake store whose behaviour the test sets.
 
 use std::sync::Mutex;
 
@@ -27,19 +27,19 @@ const PATIENCE: Patience = Patience {
 enum Mood {
     Well,
     Away,
-    /// It does not answer, and commits all the same.
+    /// Commits, but does not answer.
     Silent,
-    /// It takes nothing of what is in the spool but these.
+    /// Takes every event of the spool but this one, and no event directly.
     Refusing(EventId),
-    /// This event is too much for it, unless it comes alone and the store has at least this time.
+    /// This event is too large for the store, unless it comes alone and the store has at least this time.
     Overwhelmed(EventId, Duration),
-    /// It answers, and everything is too much for it.
+    /// Answers, but every event is too large for it.
     Stuck,
 }
 
 struct MoodyStore {
     mood: Mutex<Mood>,
-    /// What it was given, in this order, and how.
+    /// The recorded events in order, each with the way that it came.
     recorded: Mutex<Vec<(EventId, &'static str)>>,
     asked: Mutex<usize>,
 }
@@ -260,18 +260,17 @@ async fn under_steady_traffic_spooling_ends_all_the_same() {
     assert_eq!((from_the_spool, rig.left().await), (spooled, 0));
     let last_spooled = rig.store.recorded().iter().rposition(|(_, how)| *how == "from the spool");
     let first_direct = rig.store.recorded().iter().position(|(_, how)| *how == "directly");
-    assert!(last_spooled < first_direct, "nobody passes those who wait");
+    assert!(last_spooled < first_direct, "no event is recorded before those that wait in the spool");
 }
 
-/// Polled once, a batch waits; it goes on when the drainer has handed on another.
 #[tokio::test]
-async fn while_the_drainer_gets_on_a_batch_is_added_for_each_that_it_hands_on() {
+async fn while_the_drainer_makes_progress_a_new_batch_waits_until_one_is_drained() {
     let rig = Rig::new(Mood::Away).await;
     rig.spool("evt_1").await;
-    rig.spooling.set_gets_on(true);
+    rig.spooling.set_progressing(true);
     let mut second = Box::pin(rig.record("evt_2"));
     assert!(timeout(Duration::ZERO, &mut second).await.is_err(), "it waits");
-    rig.spooling.set_gets_on(true);
+    rig.spooling.set_progressing(true);
     assert_eq!(second.await.1.expect("recorded"), [Recorded::Spooled]);
     assert_eq!(rig.left().await, 2);
 }

@@ -1,4 +1,4 @@
-//! The whole path without HTTP: a request in memory, a store in memory, no socket.
+//! The whole path of a webhook without HTTP: request and store are in memory.
 
 use std::sync::Mutex;
 

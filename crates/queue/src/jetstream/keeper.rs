@@ -1,5 +1,5 @@
-//! Makes the streams and their consumers, at the start and whenever they are gone: a server may come back empty after a power
-//! cut, and a stream may be removed by hand. Removes the streams of handlers that are not served.
+//! Makes the streams and their consumers, at the start and whenever they are missing: a server may come back empty
+//! after a power cut, and an operator may remove a stream. Also removes the streams of handlers that are not served.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
@@ -21,10 +21,10 @@ use super::publish::LastSequences;
 use super::{Handlers, REQUEST_PATIENCE, is_connected};
 use crate::{Config, QueueError};
 
-/// How long to leave a server alone that did not do what it was asked.
+/// Wait after a request that the server did not fulfil.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The largest message among the hints, which have no payload: other clients must not fill the server's disk through them.
+/// The largest message that a stream takes. Hints have no payload, and other clients must not fill the server's disk.
 const MAX_HINT_BYTES: i32 = 1024;
 
 pub(super) struct Keeper {
@@ -35,17 +35,18 @@ pub(super) struct Keeper {
     pub(super) handlers: Handlers,
     pub(super) last_sequences: LastSequences,
     pub(super) emptied: Arc<Notify>,
-    /// When the streams we know were made: another time means another stream.
+    /// When each known stream was created. A different time means that the stream was removed and made again.
     pub(super) streams_created: HashMap<String, OffsetDateTime>,
     pub(super) consumers_created: HashMap<String, OffsetDateTime>,
-    /// Why the server refuses the stream of a handler, if it does.
+    /// Why the server refuses the stream of a handler, if it refuses one.
     pub(super) refused: Option<QueueError>,
-    /// The handlers for which the streams of all others were removed.
+    /// The handlers that were served when left-over streams were last removed.
     pub(super) tidied_for: Option<BTreeSet<HandlerName>>,
 }
 
 impl Keeper {
-    /// Puts everything in its place if the server is there. If it is not, that is no error: [`Keeper::run`] goes on.
+    /// Makes streams and consumers, if the server can be reached. If not, that is no error: [`Keeper::run`] tries
+    /// again.
     pub(super) async fn begin(&mut self) -> Result<(), QueueError> {
         let kept = timeout(REQUEST_PATIENCE, self.keep()).await;
         match kept.unwrap_or_else(|_| Err(self.link.unreachable("it does not answer".into()))) {
@@ -54,7 +55,7 @@ impl Keeper {
                 self.link.look();
                 Ok(())
             }
-            // At the start that is a mistake which should be seen at once.
+            // When the process starts, a refused stream is a mistake that the operator should see at once.
             Ok(()) => self.refused.take().map_or(Ok(()), Err),
         }
     }
@@ -68,7 +69,7 @@ impl Keeper {
                     other => other.to_string(),
                 });
                 if !is_connected(&self.context.client()) {
-                    // The next connection asks to look.
+                    // The next connection wakes the keeper again.
                     break;
                 }
                 sleep(RETRY_DELAY).await;
@@ -76,7 +77,7 @@ impl Keeper {
         }
     }
 
-    /// Sees to it that streams and consumers are there, as they should be.
+    /// Makes sure that all streams and consumers exist with the right settings.
     async fn keep(&mut self) -> Result<(), QueueError> {
         let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.tidied_for.as_ref() != Some(&handlers) {
@@ -87,7 +88,7 @@ impl Keeper {
         self.refused = None;
         for handler in &handlers {
             match self.keep_stream(handler).await {
-                // One handler's stream is no reason to keep hints from the others.
+                // A problem with one handler's stream must not keep hints from the other handlers.
                 Err(problem @ QueueError::OtherStream { .. }) => {
                     tracing::error!(%handler, %problem, "the jobs of this handler wait in the store");
                     self.refused = Some(problem);
@@ -103,8 +104,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removes the streams of handlers that are not served: the store has their jobs, and hints that no worker takes would
-    /// stay for ever. A process that does serve one makes its stream anew.
+    /// Removes the streams of handlers that are not served. Their jobs are in the store, and hints that no worker takes
+    /// would stay for ever. A process that serves such a handler makes its stream again.
     async fn remove_others(&mut self, served: &BTreeSet<HandlerName>) -> Result<(), QueueError> {
         let mut names = self.context.stream_names();
         while let Some(name) = names.next().await {
@@ -120,8 +121,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether a stream is ours and of no use. The subjects tell, because the stream of another deployment or program may be
-    /// called as ours are.
+    /// Whether a stream belongs to this deployment and to no served handler. The subjects decide, because another
+    /// deployment or program may have a stream with such a name.
     async fn is_left_over(&self, stream: &str, served: &BTreeSet<HandlerName>) -> bool {
         let ours = match stream.strip_prefix(&self.names.all_streams()) {
             Some(handler) if !served.contains(handler) => {
@@ -136,7 +137,7 @@ impl Keeper {
 
     async fn keep_stream(&mut self, handler: &HandlerName) -> Result<(), QueueError> {
         let name = self.names.stream(handler);
-        // Before asking, or what is published meanwhile would look lost.
+        // Read this before asking the server. Otherwise a hint published meanwhile would look lost.
         let last_sequence = self.last_sequence(&name);
         let info = self.stream(handler).await?;
         let known = self.streams_created.insert(name.clone(), info.created);
@@ -144,7 +145,7 @@ impl Keeper {
         let is_unused = known.is_none() && info.state.last_sequence == 0;
         let lost_messages = info.state.last_sequence < last_sequence;
         if was_replaced || is_unused || lost_messages {
-            tracing::info!(stream = name, "the stream is new or lost messages: its jobs are dispatched again");
+            tracing::info!(stream = name, "the stream is new or has lost messages; its jobs are dispatched again");
             self.last_sequences.lock().unwrap_or_else(PoisonError::into_inner).insert(name, info.state.last_sequence);
             self.emptied.notify_one();
         }
@@ -156,7 +157,7 @@ impl Keeper {
         known.get(stream).copied().unwrap_or_default()
     }
 
-    /// The stream as it is on the server, made or changed if it has to be.
+    /// The stream as it is on the server. Makes or changes it if necessary.
     async fn stream(&self, handler: &HandlerName) -> Result<Info, QueueError> {
         match self.context.get_stream(self.names.stream(handler)).await {
             Ok(stream) => self.fitting(handler, stream.cached_info().clone()).await,
@@ -170,7 +171,7 @@ impl Keeper {
         }
     }
 
-    /// The stream, with our settings if it had others.
+    /// The stream, after its settings were changed to ours if they differed.
     async fn fitting(&self, handler: &HandlerName, found: Info) -> Result<Info, QueueError> {
         let wanted = self.wanted_stream(handler);
         // The server adds settings of its own, and those stay.
@@ -209,7 +210,7 @@ impl Keeper {
         }
     }
 
-    /// What the server refuses, it will refuse again; all else may be over soon.
+    /// A refusal by the server is permanent. Every other error may be over soon.
     fn not_made(&self, handler: &HandlerName, error: &CreateStreamError) -> QueueError {
         match error.kind() {
             CreateStreamErrorKind::JetStream(refusal) if refusal.code() < 503 => {
@@ -219,7 +220,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the consumer was not there before, as far as we know.
+    /// Makes the consumer if it is missing. Returns whether it was missing, as far as that is known.
     async fn keep_consumer(&mut self, priority: Priority, handler: &HandlerName) -> Result<bool, QueueError> {
         let (stream, name) = (self.names.stream(handler), self.names.consumer(priority));
         let wanted = consumer::pull::Config {

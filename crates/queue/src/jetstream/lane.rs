@@ -1,10 +1,10 @@
 //! The hints of one handler and one priority.
 //!
-//! A lane has one request to its consumer under way at a time. As long as it knows of nothing, it *waits* for one message.
-//! Each message says how many more there are; these are *fetched*, as many as the caller has use for. So a process takes
-//! no more than it can handle, but for one hint in each lane.
+//! A lane has one request to its consumer under way at a time. While it knows of no further message, it *waits* for
+//! one. Each message says how many more are on the server, and the lane *fetches* as many of these as its caller can
+//! use. So a process takes no more hints than it can handle, except for one hint in each lane.
 //!
-//! What arrives is kept here until a worker pulls it: a pull that is dropped loses nothing.
+//! Hints that arrive stay in the lane until a worker pulls them, so a dropped pull loses nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use super::names::{self, Names};
 /// How long the server keeps a request that waits.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// How much later it may say that the wait is over.
+/// How much later the server may report the end of such a wait.
 const WAIT_GRACE: Duration = Duration::from_secs(2);
 
-/// How long the server may be silent while we fetch what it said was there.
+/// How long the server may be silent during a fetch.
 const FETCH_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long to leave a consumer alone that refused a request: it is probably gone and about to be made anew.
+/// Wait after a consumer refused a request. The consumer is probably missing and will soon be made again.
 const REST: Duration = Duration::from_millis(250);
 
-/// The log tells of messages that are no hints at most once in this time.
+/// Shortest time between two log lines about messages that are no hints.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
 /// The most of a foreign subject that the log shows.
@@ -38,22 +38,23 @@ const MAX_LOGGED_CHARACTERS: usize = 200;
 
 pub(super) struct Lane {
     context: Context,
-    /// Where messages are asked for.
+    /// The subject to which requests for messages are sent.
     next: String,
-    /// Where they are sent to; each request has a place of its own below, to tell its end from others'.
+    /// The prefix of the subjects to which the server replies. Each request has its own subject below it, so that the
+    /// ends of requests can be told apart.
     inbox: String,
     arrivals: Subscriber,
     arrived: VecDeque<Arrived>,
-    /// How many more there are, as far as the server said.
+    /// How many more messages the server has, according to its last message.
     more: usize,
     request: Option<Request>,
     requests: u64,
-    /// When the log last told of a message that is no hint, and of how many it has not told since.
+    /// When the last log line about a message that is no hint was written, and how many were left out since.
     warned: Option<Instant>,
     left_out: u64,
 }
 
-/// A hint that is here.
+/// A hint that has arrived.
 pub(super) struct Arrived {
     pub(super) event: EventId,
     pub(super) receipt: Receipt,
@@ -61,11 +62,11 @@ pub(super) struct Arrived {
 
 struct Request {
     kind: Kind,
-    /// Where the server says that it is over.
+    /// The subject on which the server reports the end of the request.
     place: Subject,
-    /// How many messages are to come.
+    /// How many messages are still to come.
     left: usize,
-    /// When the server should have said something.
+    /// The latest time at which the server should send something.
     deadline: Instant,
 }
 
@@ -75,11 +76,11 @@ enum Kind {
     Fetch,
 }
 
-/// What a lane heard.
+/// What a lane got from the server.
 #[derive(PartialEq, Eq)]
 pub(super) enum Heard {
     Something,
-    /// The server should have said something, or refused: the keeper should look.
+    /// Nothing until the deadline, so the keeper should check streams and consumers.
     Silence,
 }
 
@@ -111,12 +112,12 @@ impl Lane {
         self.arrived.len()
     }
 
-    /// Hands out up to `max` of those that are here.
+    /// Takes up to `max` of the hints that have arrived.
     pub(super) fn take(&mut self, max: usize) -> impl Iterator<Item = Arrived> {
         self.arrived.drain(..max.min(self.arrived.len()))
     }
 
-    /// How many more could be fetched now.
+    /// How many more messages could be fetched now.
     pub(super) fn fetchable(&self) -> usize {
         if self.request.is_none() { self.more } else { 0 }
     }
@@ -129,13 +130,14 @@ impl Lane {
         self.request.as_ref().is_some_and(|request| request.kind == Kind::Fetch)
     }
 
-    /// Forgets what was asked for: the server has forgotten it, too.
+    /// Forgets the request under way, because the server has forgotten it, too.
     pub(super) fn begin_anew(&mut self) {
         self.request = None;
         self.more = 0;
     }
 
-    /// Asks for `share` of what there is, or waits for something, unless a request is under way.
+    /// Fetches `share` of the messages on the server, or waits for one if none is known. Does nothing while a request
+    /// is under way.
     pub(super) async fn ask(&mut self, share: usize) {
         if self.request.is_some() {
             return;
@@ -152,19 +154,19 @@ impl Lane {
     async fn send(&mut self, kind: Kind, left: usize, body: String, patience: Duration) {
         self.requests += 1;
         let place = Subject::from(format!("{}.{}", self.inbox, self.requests));
-        // Should it fail, the silence will be noticed.
+        // If this fails, the server stays silent, and the deadline below notices that.
         let _ = self.context.client().publish_with_reply(self.next.clone(), place.clone(), body.into()).await;
         self.request = Some(Request { kind, place, left, deadline: Instant::now() + patience });
     }
 
-    /// Takes in what has come so far.
+    /// Processes the messages that have arrived so far.
     pub(super) fn take_in(&mut self) {
         while let Some(Some(message)) = self.arrivals.next().now_or_never() {
             self.note(message);
         }
     }
 
-    /// Waits until the server says something, or should have.
+    /// Waits for a message of the server, or for the deadline of the request under way.
     pub(super) async fn hear(&mut self) -> Heard {
         let next = self.arrivals.next();
         let heard = match &self.request {
@@ -187,7 +189,8 @@ impl Lane {
 
     fn note(&mut self, message: Message) {
         match message.status {
-            // Every client can write a status into the headers of its message, but only messages of the stream await a reply.
+            // Any client can write a status into the headers of a message, but only messages of a stream have a reply
+            // subject.
             Some(status) if message.reply.is_none() => self.note_end(&message.subject, status),
             _ => self.note_arrival(message),
         }
@@ -203,7 +206,7 @@ impl Lane {
         }
         let event = names::event(&message.subject);
         let message = jetstream::Message { message, context: self.context.clone() };
-        // The server does not count what it delivers once more.
+        // When the server delivers a message again, its count of further messages is not reliable.
         self.more =
             message.info().map_or(0, |info| if info.delivered > 1 { usize::MAX } else { info.pending as usize });
         let Some(reply) = message.message.reply else { return };
@@ -217,7 +220,7 @@ impl Lane {
         }
     }
 
-    /// At most once in `WARN_EVERY`: another client can publish as fast as the network allows.
+    /// Logs at most once in `WARN_EVERY`, because another client can publish as fast as the network allows.
     fn warn_of_stranger(&mut self, subject: &Subject) {
         let now = Instant::now();
         if self.warned.is_some_and(|at| now - at < WARN_EVERY) {
@@ -227,10 +230,10 @@ impl Lane {
         self.warned = Some(now);
         let left_out = std::mem::take(&mut self.left_out);
         let subject: String = subject.chars().take(MAX_LOGGED_CHARACTERS).collect();
-        tracing::warn!(subject, left_out, "another client publishes among the hints");
+        tracing::warn!(subject, left_out, "another client publishes messages to a stream of hints; they are ignored");
     }
 
-    /// The server says that it sends no more for a request; that may be an earlier one.
+    /// The server reports the end of a request, which may be an earlier one.
     fn note_end(&mut self, place: &Subject, status: StatusCode) {
         let Some(request) = self.request.as_mut().filter(|request| request.place == *place) else { return };
         match status {

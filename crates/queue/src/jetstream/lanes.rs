@@ -19,7 +19,7 @@ pub(super) struct Lanes {
     order: Shares,
     link: Arc<Link>,
     state: watch::Receiver<State>,
-    /// The repairs that our requests know of.
+    /// The number of repairs when the requests under way were sent.
     repairs: u64,
 }
 
@@ -37,7 +37,8 @@ impl Lanes {
         Ok(Self { handler: handler.clone(), lanes, order: Shares::default(), link, state, repairs: 0 })
     }
 
-    /// Up to `max` hints, and at least one. Everything is kept in the lanes until the last step, which does not wait.
+    /// Waits for at least one hint, and returns up to `max`. All hints stay in the lanes until the last step, which
+    /// does not wait, so this can be dropped at any time.
     pub(super) async fn pull(&mut self, max: usize) -> Vec<Pulled> {
         loop {
             self.lanes.iter_mut().for_each(Lane::take_in);
@@ -51,7 +52,8 @@ impl Lanes {
             if !taken.is_empty() {
                 return taken;
             }
-            // All that was fetched may have been no hints. Then that lane has to ask again before it can hear anything.
+            // Perhaps none of the fetched messages was a hint. Then that lane must ask again before anything can
+            // arrive.
             let must_ask = is_up && !self.lanes.iter().all(Lane::is_asking);
             if self.len() == 0 && !must_ask {
                 self.hear().await;
@@ -63,7 +65,7 @@ impl Lanes {
         self.lanes.iter().map(Lane::len).sum()
     }
 
-    /// Whether requests can be sent. Forgets those that the server does not know any more.
+    /// Whether requests can be sent. Forgets the requests that the server no longer knows.
     fn is_up(&mut self) -> bool {
         let state = self.state.borrow_and_update().clone();
         if state.repairs != self.repairs {
@@ -73,8 +75,8 @@ impl Lanes {
         state.is_up()
     }
 
-    /// How many hints each lane contributes to the next `max`: of those that are here and, if we can, of those that we
-    /// know to be on the server.
+    /// How many hints each lane contributes to the next `max`. Counts the hints that have arrived and, if `can_fetch`,
+    /// those that are known to be on the server.
     fn shares(&mut self, max: usize, can_fetch: bool) -> [usize; LANES] {
         let known = self.lanes.each_ref().map(|lane| {
             let fetchable = if can_fetch { lane.fetchable() } else { 0 };
@@ -88,14 +90,14 @@ impl Lanes {
         shares
     }
 
-    /// Asks for what is missing from the shares. Lanes that know of nothing wait for one message.
+    /// Fetches what is missing from the shares. Lanes that know of no message wait for one.
     async fn ask(&mut self, shares: &[usize; LANES]) {
         for (lane, share) in self.lanes.iter_mut().zip(shares) {
             lane.ask(share.saturating_sub(lane.len())).await;
         }
     }
 
-    /// Waits for what is being fetched.
+    /// Waits until the fetches under way end.
     async fn fetch(&mut self) {
         for lane in &mut self.lanes {
             while lane.is_fetching() {
@@ -120,7 +122,7 @@ impl Lanes {
         }
     }
 
-    /// The shares, the most urgent first, as far as they are here.
+    /// Takes the shares, the most urgent first, as far as they have arrived.
     fn take(&mut self, shares: &[usize; LANES]) -> Vec<Pulled> {
         let mut taken = Vec::new();
         for ((lane, priority), share) in self.lanes.iter_mut().zip(Priority::ALL).zip(shares) {

@@ -1,4 +1,5 @@
-//! Whether hints can get through now. The keeper decides it; all others ask here, and say when the keeper should look again.
+//! Whether hints can get through now. The keeper decides that. All other parts read it here, and ask here for another
+//! check.
 
 use tokio::sync::{Notify, watch};
 
@@ -12,7 +13,7 @@ pub(super) struct Link {
 
 #[derive(Debug, Clone)]
 pub(super) struct State {
-    /// How often stream or consumers were made anew, or came back. What was asked for before is forgotten there.
+    /// How often streams or consumers were made again, or came back. The server has forgotten all requests from before.
     pub(super) repairs: u64,
     /// Why hints cannot get through.
     problem: Option<String>,
@@ -26,7 +27,7 @@ impl State {
 
 impl Link {
     pub(super) fn new(servers: &Servers) -> Self {
-        let state = State { repairs: 0, problem: Some("it did not answer yet".into()) };
+        let state = State { repairs: 0, problem: Some("it has not answered yet".into()) };
         Self { servers: servers.to_string(), state: watch::Sender::new(state), look: Notify::new() }
     }
 
@@ -45,12 +46,12 @@ impl Link {
         QueueError::Unreachable { servers: self.servers.clone(), problem }
     }
 
-    /// Tells of every change from now on.
+    /// Reports every change from now on.
     pub(super) fn watch(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Asks the keeper to see whether everything is in its place.
+    /// Asks the keeper to check streams and consumers.
     pub(super) fn look(&self) {
         self.look.notify_one();
     }
@@ -59,7 +60,7 @@ impl Link {
         self.look.notified().await;
     }
 
-    /// Hints cannot get through from now on.
+    /// Notes that hints cannot get through from now on.
     pub(super) fn down(&self, problem: String) {
         self.state.send_modify(|state| {
             if state.is_up() {
@@ -69,12 +70,12 @@ impl Link {
         });
     }
 
-    /// The same, because we want it so.
+    /// Notes that hints cannot get through because the queue was closed.
     pub(super) fn close(&self) {
         self.state.send_modify(|state| state.problem = Some("it was closed".into()));
     }
 
-    /// Hints can get through; `repaired` if something had to be made first.
+    /// Notes that hints can get through. `repaired` says whether a stream or consumer had to be made first.
     pub(super) fn up(&self, repaired: bool) {
         self.state.send_if_modified(|state| {
             let was_down = state.problem.take().is_some();

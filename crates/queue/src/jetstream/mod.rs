@@ -1,14 +1,15 @@
-//! NATS JetStream: a work-queue stream for each handler, in which every waiting job has a subject of its own and each subject
+//! NATS JetStream: a work-queue stream for each handler. Every waiting job has a subject of its own, and each subject
 //! holds one message. So the server itself refuses to queue a job twice, and a backlog does not multiply.
 //!
 //! | part | what it does |
 //! | --- | --- |
-//! | [`link`] | knows whether hints can get through, and who should look again |
-//! | [`keeper`] | makes streams and consumers, at the start and whenever they are gone |
+//! | [`link`] | knows whether hints can get through, and wakes the keeper |
+//! | [`keeper`] | makes streams and consumers, at the start and whenever they are missing |
 //! | [`publish`] | sends hints |
 //! | [`lanes`], [`lane`] | fetch hints, for one handler and for one priority of it |
 //!
-//! What is left alone, because the store decides about retries: NAK, TERM, back-off, a limit on deliveries and message ids.
+//! The store decides about retries. So these features of JetStream are not used: NAK, TERM, back-off, delivery limits
+//! and message ids.
 
 mod keeper;
 mod lane;
@@ -38,17 +39,17 @@ use link::Link;
 use names::Names;
 use publish::Publisher;
 
-/// How long a request may take before the server counts as away.
+/// How long a request may take before the server counts as unreachable.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long an acknowledgement may take to leave.
+/// How long sending an acknowledgement may take.
 const ACKNOWLEDGE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A server that stands still is noticed after two or three of these; the client's default would take minutes.
+/// A server that hangs is noticed after two or three of these. The client's default would take minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// More publications than anybody has under way at once: our own batches are bounded, and the client would let one
-/// batch wait for the end of another.
+/// More publications than can be under way at once. Our own batches are limited already, and a lower limit in the
+/// client would let one batch wait for the end of another.
 const PUBLICATIONS_UNDER_WAY: usize = 1_000_000;
 
 pub(crate) struct JetStreamQueue {
@@ -58,7 +59,7 @@ pub(crate) struct JetStreamQueue {
     link: Arc<Link>,
     publisher: Publisher,
     handlers: Handlers,
-    /// Tells those who pull for a handler that is not served.
+    /// Wakes pulls for handlers that were not served, when `handlers` changes.
     served: Notify,
     lanes: tokio::sync::Mutex<HashMap<HandlerName, Arc<tokio::sync::Mutex<Lanes>>>>,
     emptied: Arc<Notify>,
@@ -107,7 +108,7 @@ impl JetStreamQueue {
         Ok(Self { client, context, names, link, publisher, handlers, served, lanes, emptied, keeper })
     }
 
-    /// A pull does not make a handler served: it may be paused at this moment.
+    /// Waits until the handler is served. A pull alone does not make it served, because it may just have been paused.
     async fn until_served(&self, handler: &HandlerName) {
         loop {
             let changed = self.served.notified();
@@ -118,7 +119,7 @@ impl JetStreamQueue {
         }
     }
 
-    /// The lanes of a handler. One that is new gets its consumers soon.
+    /// The lanes of a handler. The keeper soon makes the consumers of a new one.
     async fn lanes(&self, handler: &HandlerName) -> Result<Arc<tokio::sync::Mutex<Lanes>>, SubscribeError> {
         let mut all = self.lanes.lock().await;
         if let Some(lanes) = all.get(handler) {
@@ -174,7 +175,7 @@ impl Queue for JetStreamQueue {
     }
 
     fn room(&self, _: &HandlerName) -> usize {
-        // What does not fit is refused by the server, which alone knows what others have sent.
+        // The server refuses what does not fit. Only the server knows what other processes have sent.
         if self.link.is_up() { usize::MAX } else { 0 }
     }
 
@@ -194,13 +195,13 @@ impl Queue for JetStreamQueue {
     async fn close(&self) {
         self.keeper.abort();
         self.link.close();
-        // What was acknowledged last is still on its way.
+        // The last acknowledgements may not have been sent yet.
         let _ = timeout(ACKNOWLEDGE_PATIENCE, self.client.flush()).await;
         let _ = timeout(ACKNOWLEDGE_PATIENCE, self.client.drain()).await;
     }
 }
 
-/// Begins to connect, and goes on for as long as it takes.
+/// Starts to connect. The client keeps trying until it succeeds.
 async fn connect(servers: &Servers, config: &Config, link: &Arc<Link>) -> Result<Client, QueueError> {
     let events = Arc::clone(link);
     let options = ConnectOptions::new()
@@ -228,11 +229,12 @@ fn heed(link: &Link, event: &Event) {
         Event::Connected => link.look(),
         Event::Disconnected => link.down("the connection was lost".into()),
         Event::ClientError(error) if !link.is_up() => link.down(error.to_string()),
-        _ => tracing::debug!(%event, "the queue's client says something"),
+        _ => tracing::debug!(%event, "NATS client event"),
     }
 }
 
-/// Half a second at most, so that work goes on soon after an outage, and never the same for all gateways.
+/// At most half a second, so that hints get through soon after an outage, and random, so that gateways do not reconnect
+/// at once.
 fn reconnect_delay(attempt: usize) -> Duration {
     let most = 10 << attempt.min(6);
     Duration::from_millis(fastrand::u64(most / 2..=most))
@@ -242,7 +244,7 @@ fn is_connected(client: &Client) -> bool {
     client.connection_state() == connection::State::Connected
 }
 
-/// Where the server wants to hear about a message that it delivered.
+/// The subject on which the server expects the acknowledgement of a message.
 #[derive(Debug)]
 pub(crate) struct Receipt {
     client: Client,
@@ -258,7 +260,8 @@ impl Receipt {
         self.say("+WPI").await;
     }
 
-    /// While there is no connection, the client would keep the words for the next one, and then its caller waiting.
+    /// Sends nothing while there is no connection: the client would store the message for the next connection, and
+    /// later make its caller wait.
     async fn say(&self, word: &'static str) {
         if is_connected(&self.client) {
             let _ = timeout(ACKNOWLEDGE_PATIENCE, self.client.publish(self.reply.clone(), word.into())).await;

@@ -1,9 +1,10 @@
-//! What things are called on the server.
+//! The names of streams, consumers and subjects on the server.
 
 use hookfast_webhook::{EventId, HandlerName, Priority};
 use uuid::Uuid;
 
-/// The names under one prefix. Each handler has a stream of its own, so that the backlog of one takes no room from another.
+/// The names with one prefix. Each handler has a stream of its own, so that the backlog of one handler takes no room
+/// from another.
 pub(super) struct Names {
     prefix: String,
 }
@@ -18,22 +19,22 @@ impl Names {
         format!("{}{handler}", self.all_streams())
     }
 
-    /// What the names of all streams begin with.
+    /// The beginning of the names of all streams.
     pub(super) fn all_streams(&self) -> String {
         format!("{}-hints-", self.prefix)
     }
 
-    /// The one stream for all handlers that earlier versions had.
+    /// The single stream for all handlers that earlier versions had.
     pub(super) fn former_stream(&self) -> String {
         format!("{}-jobs", self.prefix)
     }
 
-    /// The subjects in that.
+    /// The subjects in the single stream of earlier versions.
     pub(super) fn former_jobs(&self) -> Vec<String> {
         vec![format!("{}.jobs.>", self.prefix)]
     }
 
-    /// The subjects of a handler's jobs, and no others: a message that no consumer takes would take room from hints for ever.
+    /// The subjects of a handler's jobs, and no others: a message that no consumer reads would take up room for ever.
     pub(super) fn all_jobs(&self, handler: &str) -> Vec<String> {
         Priority::ALL.into_iter().map(|priority| self.jobs(priority, handler)).collect()
     }
@@ -53,18 +54,19 @@ impl Names {
         format!("{}.hints.{handler}.{}.*", self.prefix, priority.as_str())
     }
 
-    /// The consumer of those.
+    /// The consumer of a handler's jobs of one priority.
     pub(super) fn consumer(&self, priority: Priority) -> String {
         priority.as_str().to_owned()
     }
 
-    /// Where messages of that consumer are asked for.
+    /// The subject for requests to that consumer.
     pub(super) fn next(&self, priority: Priority, handler: &HandlerName) -> String {
         format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream(handler), self.consumer(priority))
     }
 }
 
-/// The event of the job with this subject. Only the spelling that we use counts, or a job could have several hints.
+/// The event of the job with this subject. Other spellings of its id are not accepted, because a job could then have
+/// several hints.
 pub(super) fn event(subject: &str) -> Option<EventId> {
     let (_, id) = subject.rsplit_once('.')?;
     Uuid::try_parse(id).ok().map(EventId).filter(|event| event.to_string() == id)

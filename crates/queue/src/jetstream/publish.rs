@@ -1,4 +1,4 @@
-//! Sends hints.
+//! Sends hints to the streams.
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
@@ -16,30 +16,30 @@ use super::names::Names;
 use super::{Handlers, is_connected};
 use crate::{Dispatched, Hint, QueueError};
 
-/// How long dispatching may take. What is late counts as not queued, though it may well have arrived.
+/// How long dispatching may take. Hints without an answer by then count as not queued, although they may have arrived.
 const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many hints are sent before the first answer is waited for.
+/// How many hints are sent before waiting for the first answer.
 const SENT_AT_ONCE: usize = 1000;
 
 pub(super) struct Publisher {
     context: Context,
     names: Arc<Names>,
     link: Arc<Link>,
-    /// Whom hints are sent to.
+    /// The handlers to which hints are sent.
     served: Handlers,
     last_sequences: LastSequences,
-    /// Why the server took nothing the last time. That one handler's stream is full is no reason.
+    /// Why the server refused all hints the last time. A full stream of one handler does not count.
     refusal: Mutex<Option<String>>,
 }
 
-/// The highest number that each stream gave to a message of ours.
+/// The highest sequence number that each stream gave to one of our messages.
 pub(super) type LastSequences = Arc<Mutex<HashMap<String, u64>>>;
 
-/// Why a message was not taken.
+/// Why the server did not take a message.
 enum Untaken {
     WaitingAlready,
-    /// The handler's stream is full, or not there.
+    /// The handler's stream is full or missing.
     Full,
     Refused(String),
 }
@@ -73,8 +73,8 @@ impl Publisher {
         dispatched
     }
 
-    /// Sends in parts. What does not fit now waits in the store: no more is sent to a stream that is full, and no further
-    /// part when something was refused.
+    /// Sends the hints in parts. Sends no more to a stream that is full, and no further part after a refusal: the jobs
+    /// of the remaining hints wait in the store.
     async fn send_all(&self, hints: &[&Hint], dispatched: &mut Dispatched) {
         let mut full = HashSet::new();
         for part in hints.chunks(SENT_AT_ONCE) {
@@ -100,7 +100,7 @@ impl Publisher {
         Ok(answers)
     }
 
-    /// Counts the answers; says why something was refused, if so.
+    /// Reads the server's answers and counts them. Returns the reason of a refusal, if there was one.
     async fn read(
         &self,
         hints: &[&Hint],
@@ -133,7 +133,8 @@ impl Publisher {
     fn untaken(&self, error: &PublishError) -> Untaken {
         let said = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
         if let Some(said) = said.filter(|said| said.error_code() == ErrorCode::STREAM_STORE_FAILED) {
-            // One code for all: the subject has its message already, the stream is full, or the disk is.
+            // One error code has three meanings: the subject already has a message, the stream is full, or the disk is
+            // full.
             let text = said.to_string();
             return match text.as_str() {
                 text if text.contains("per subject") => Untaken::WaitingAlready,
@@ -141,7 +142,7 @@ impl Publisher {
                 _ => Untaken::Refused(text),
             };
         }
-        // The keeper makes it anew. Until then it takes nothing, which is no reason to keep hints from other handlers.
+        // The keeper makes the stream again. Until then only this handler gets no hints, so this is no general refusal.
         if error.kind() == PublishErrorKind::StreamNotFound {
             self.link.look();
             return Untaken::Full;

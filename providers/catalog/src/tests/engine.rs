@@ -1,4 +1,4 @@
-//! What the engine does where files leave it a choice.
+//! Tests of the engine where the files of the catalog allow several ways.
 
 use bytes::Bytes;
 use hookfast_webhook::signature::{Algorithm, Encoding, KeyForm, Scheme};
@@ -74,7 +74,8 @@ fn a_public_key_signs_nothing() {
 #[test]
 fn a_secret_that_is_no_key_is_told_what_a_key_is() {
     let problem = embedded("standardwebhooks").check_secret(&secret("whpk_?")).expect_err("no key");
-    assert!(problem.contains("after `whsec_` if it has that, or the public key as base64 after `whpk_`"), "{problem}");
+    let forms = "with or without `whsec_` before it, or the public key as base64 after `whpk_`";
+    assert!(problem.contains(forms), "{problem}");
     assert!(
         embedded("discord").check_secret(&secret("00")).is_err()
             && embedded("sendgrid").check_secret(&secret("AQID")).is_err()
@@ -119,7 +120,7 @@ signed = "{header:id}::{body}::{header:end}"
     }
 }
 
-/// Each takes a byte from one side and gives it to the other, so that the signed text stays the same.
+/// Each request moves a byte from one part to the next, so that the signed text stays the same.
 #[test]
 fn nothing_can_be_moved_between_a_time_and_the_body_beside_it() {
     for (name, header, time_first) in [
@@ -241,7 +242,7 @@ fn discord_is_told_to_wait_and_autocomplete_gets_no_choices() {
     }
     let autocomplete = answer(judge(&provider, sample(&provider, Some("autocomplete"), &keys.signing), &held));
     assert_eq!(autocomplete, Answer::ok("application/json", r#"{"data":{"choices":[]},"type":8}"#));
-    // A webhook event, where type 1 is no ping, is kept.
+    // A webhook event, where type 1 does not mean ping, is recorded.
     let event = request(&[], r#"{"version":1,"application_id":"1","type":1,"event":{"type":"ENTITLEMENT_CREATE"}}"#);
     assert_eq!(provider.handshake(&provider.view(&event, &event.body), Some(&secret("k"))), Ok(None));
 }

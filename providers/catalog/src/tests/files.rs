@@ -1,11 +1,11 @@
-//! What is said about a file that is wrong.
+//! The error messages for wrong files.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::{Description, FILES, Problem};
 
-/// A file with everything that can be wrong, one thing a line.
+/// A file with every key that can be wrong, one on each line.
 const FILE: &str = r#"name = "acme"
 title = "Acme"
 documentation = "https://acme.example"
@@ -41,7 +41,7 @@ kind = "second"
 body = '{}'
 "#;
 
-/// What is wrong with the file where `old` is replaced by `new`.
+/// The problem of the file after `old` is replaced by `new`.
 fn problem(old: &str, new: &str) -> Problem {
     assert!(FILE.contains(old), "{old}");
     Description::parse(&FILE.replacen(old, new, 1)).expect_err(new)
@@ -79,17 +79,17 @@ fn what_has_the_wrong_form_is_named_with_its_line_and_what_is_allowed() {
         ("hmac-sha256\"", "md5\"", 10, &["`md5`", "`hmac-sha256`", "`ed25519`", "`ecdsa-p256`"]),
         ("{body}\"", "{boddy}\"", 11, &["`boddy`", "header:NAME", "body, url"]),
         ("{body}\"", "{body\"", 11, &["`{` has no `}`"]),
-        ("header:acme-signature", "cookie:a", 7, &["`cookie:a` is no place", "header:NAME", "json:PATH"]),
-        ("header:acme-signature", "header:a b", 7, &["`a b` is no name of a header"]),
-        ("\"{json:id}\"", "\"{jsn:id}\"", 18, &["`jsn:id` is no place", "json:PATH"]),
-        ("\"{json:type}\", ", "\"{jsn:type}\", ", 17, &["`jsn:type` is no place", "json:PATH"]),
+        ("header:acme-signature", "cookie:a", 7, &["`cookie:a` is not a place", "header:NAME", "json:PATH"]),
+        ("header:acme-signature", "header:a b", 7, &["`a b` is not the name of a header"]),
+        ("\"{json:id}\"", "\"{jsn:id}\"", 18, &["`jsn:id` is not a place", "json:PATH"]),
+        ("\"{json:type}\", ", "\"{jsn:type}\", ", 17, &["`jsn:type` is not a place", "json:PATH"]),
         ("\"{json:id}\"", "7", 18, &["integer", "a template in quotes, or a list of templates"]),
-        ("\"json:type\" = \"ping\"", "\"jsn:type\" = \"ping\"", 21, &["`jsn:type` is no place"]),
-        ("{json:token|", "{jsn:token|", 22, &["`jsn:token` is no place"]),
+        ("\"json:type\" = \"ping\"", "\"jsn:type\" = \"ping\"", 21, &["`jsn:type` is not a place"]),
+        ("{json:token|", "{jsn:token|", 22, &["`jsn:token` is not a place"]),
         ("when =", "method = \"PUT\"\nwhen =", 21, &["`PUT`", "GET, HEAD, POST"]),
-        ("text =", "headers = { \"a b\" = \"\" }\ntext =", 25, &["`a b` is no name of a header"]),
+        ("text =", "headers = { \"a b\" = \"\" }\ntext =", 25, &["`a b` is not the name of a header"]),
         ("signed =", "key = { encoding = \"utf8\" }\nsigned =", 11, &["`utf8`", "`text`", "`hex`", "`base64`"]),
-        ("type = [", "each = \"items\"\ntype = [", 17, &["`items` is no array", "json:PATH"]),
+        ("type = [", "each = \"items\"\ntype = [", 17, &["`items` is not an array", "json:PATH"]),
         ("separator = \",\"", "separator = \", \"", 8, &["character"]),
         ("name = \"acme\"", "name = ", 1, &[""]),
     ] {
@@ -168,5 +168,8 @@ fn a_file_needs_a_proof_and_a_sample() {
     let problem = Description::parse(&format!("{start}\n")).expect_err("there is no sample");
     assert!(problem.to_string().contains("sample"), "{problem}");
     let problem = Description::parse(&format!("sample = []\n{start}")).expect_err("there is no sample");
-    assert_eq!(problem.to_string(), "line 1: `sample`: there must be at least one [[sample]], to test the file with");
+    assert_eq!(
+        problem.to_string(),
+        "line 1: `sample`: write at least one [[sample]], with which the file can be tested"
+    );
 }

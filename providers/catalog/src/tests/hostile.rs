@@ -1,4 +1,4 @@
-//! Whatever comes, nothing panics, and only what is signed is taken.
+//! Hostile input: no request makes a provider panic, and only signed requests are accepted.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::{CatalogProvider, EMBEDDED};
 static PROVIDERS: LazyLock<Vec<CatalogProvider>> =
     LazyLock::new(|| EMBEDDED.iter().map(|description| embedded(&description.name)).collect());
 
-/// Every header that a provider looks at.
+/// Every header that a provider reads.
 fn headers_of(provider: &CatalogProvider) -> Vec<HeaderName> {
     let fields = provider.description.event.fields();
     let event = fields.iter().flat_map(|(_, field)| &field.0).flat_map(Template::places);
@@ -26,7 +26,7 @@ fn headers_of(provider: &CatalogProvider) -> Vec<HeaderName> {
     provider.proof_headers().iter().cloned().chain(named).collect()
 }
 
-/// The members that a provider looks at, with any values, and some twice.
+/// The members that a provider reads, with any values, and some of them twice.
 fn json(provider: &CatalogProvider) -> BoxedStrategy<Vec<u8>> {
     let value = prop_oneof![
         Just("null".to_owned()),

@@ -1,5 +1,5 @@
-//! What tells events apart where a provider signs the body alone: a recorded request stays one event, and two honest events
-//! with the same bytes stay two.
+//! Dedupe keys of providers that sign only the body: a replayed request stays one event, and two real events with the
+//! same bytes stay two.
 
 use hookfast_webhook::{Provider, Request};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 
 use crate::{CatalogProvider, Description, EMBEDDED, Settings};
 
-/// An embedded provider as it is without settings.
+/// An embedded provider with default settings.
 fn embedded(name: &str) -> CatalogProvider {
     with(name, Settings::default())
 }
@@ -23,7 +23,7 @@ fn with(name: &str, settings: Settings) -> CatalogProvider {
     CatalogProvider::new(Arc::clone(description.unwrap_or_else(|| panic!("there is no {name}"))), settings)
 }
 
-/// A provider of a text that must be right.
+/// The provider that a text describes. The text must be valid.
 fn described(text: &str) -> CatalogProvider {
     let description = Description::parse(text).unwrap_or_else(|problem| panic!("{problem}\n{text}"));
     CatalogProvider::new(Arc::new(description), Settings::default())

@@ -1,4 +1,4 @@
-//! What is proved is kept, also when it looks like a handshake that needs no proof.
+//! A proved request is recorded, even if it looks like an unsigned handshake.
 
 use hookfast_webhook::{Provider, SampleOrder, Secrets, Verified, verify};
 use http::HeaderValue;

@@ -1,4 +1,4 @@
-//! What every provider must refuse, for every file of the catalog.
+//! Runs the suite of refusals for every file of the catalog.
 
 use hookfast_webhook::refusal_suite::an_aged_request_is_refused;
 use time::Duration;

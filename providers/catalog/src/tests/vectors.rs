@@ -1,4 +1,4 @@
-//! The test vectors: requests of which the verdict, and what is to be read in them, is known.
+//! Runs the test vectors: requests with known verdicts and readings.
 
 use hookfast_webhook::vectors::assert_agreement;
 

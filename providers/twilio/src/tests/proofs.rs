@@ -6,7 +6,7 @@ use super::*;
 use crate::content::with_body_hash;
 use crate::proof::{SETTINGS, SIGNATURE};
 
-// Escapes can be written in more than one way, so the body of a form has a check of its own below.
+// The same parameters can be escaped in several ways, so the body of a form has a check of its own below.
 hookfast_webhook::refusal_suite!(provider(), unprotected_body);
 
 #[test]

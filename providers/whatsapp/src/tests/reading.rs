@@ -192,7 +192,7 @@ fn the_reason_for_unreadability_quotes_nothing_of_the_payload() {
     }
 }
 
-/// JSON that is close to what Meta sends, in all kinds of disorder.
+/// Random JSON that resembles what Meta sends.
 fn disorder() -> impl Strategy<Value = Value> {
     let name = proptest::sample::select(vec![
         "entry",

@@ -1,4 +1,4 @@
-//! Jobs of a handler that is not configured any more: moved to another one, or resolved.
+//! Jobs of a handler that is no longer configured are moved to another handler, or resolved.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The key of a job is the same, whether its event was just recorded or is replayed.
+//! A job gets the same ordering key when its event is recorded and when it is replayed.
 
 use hookfast_webhook::KeyFacts;
 
@@ -14,7 +14,7 @@ async fn a_replay_makes_the_ordering_key_that_recording_makes() {
         ("account", Ordering::PerAccount),
         ("type", Ordering::PerEventType),
         ("computed", Ordering::Computed(Arc::new(|body| Some(body.len().to_string())))),
-        ("panics", Ordering::Computed(Arc::new(|_| panic!("as the test wants it")))),
+        ("panics", Ordering::Computed(Arc::new(|_| panic!("on purpose")))),
         ("strict", Ordering::Strict),
     ];
     let subscription = |handler: &str, ordering| {
