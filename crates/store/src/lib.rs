@@ -11,6 +11,7 @@ mod faults;
 mod head;
 mod headers;
 mod job;
+mod large_body;
 mod lent;
 mod migrations;
 mod open;

@@ -24,7 +24,8 @@ macro_rules! embedded_for_store {
     ($folder:literal) => {
         embedded!($folder:
             "0001_record" "0002_process" "0003_order" "0004_resends" "0005_due" "0006_incoming" "0007_states"
-            "0008_compression" "0009_walk" "0010_contract_heads" "0011_resends" "0012_found")
+            "0008_compression" "0009_walk" "0010_contract_heads" "0011_resends" "0012_found"
+            "0013_contract_large_bodies")
     };
 }
 

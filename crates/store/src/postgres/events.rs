@@ -4,9 +4,11 @@ use hookfast_webhook::EventId;
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{Error, Row};
 
+use super::large_body;
 use super::operate::ended;
 use crate::decode::{optional_word, word};
 use crate::event_row::stored_tags;
+use crate::large_body::size_bytes;
 use crate::{EventSummary, JobSummary, KeptArrival, StoredEvent, StoredHeaders};
 
 const CAME_AGAIN: &str = "
@@ -15,42 +17,49 @@ FROM resend_arrivals AS arrivals JOIN events USING (source, dedupe_key)
 WHERE events.id = $1 ORDER BY arrivals.number";
 
 pub(super) async fn latest(connection: &mut PgConnection, limit: u32) -> Result<Vec<EventSummary>, Error> {
-    let rows = sqlx::query(
-        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
-                length(body)::bigint AS size_bytes,
+    let rows = sqlx::query(concat!(
+        "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, ",
+        size_bytes!(),
+        " AS size_bytes,
                 coalesce((SELECT keys.resends FROM dedupe_keys AS keys
                           WHERE keys.source = events.source AND keys.dedupe_key = events.dedupe_key), 0)
                 + (SELECT count(*) FROM resends
                    WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
                 (SELECT count(*) FROM jobs WHERE jobs.event_id = events.id) AS jobs
-         FROM events ORDER BY id DESC LIMIT $1",
-    )
+         FROM events ORDER BY id DESC LIMIT $1"
+    ))
     .bind(i64::from(limit))
     .fetch_all(connection)
     .await?;
     rows.iter().map(summary).collect()
 }
 
-pub(super) async fn event(pool: &PgPool, id: EventId) -> Result<Option<StoredEvent>, Error> {
-    let row = sqlx::query(
+pub(super) async fn event(connection: &mut PgConnection, id: EventId) -> Result<Option<StoredEvent>, Error> {
+    let row = sqlx::query(concat!(
         "SELECT id, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof,
                 priority, provider_event_id, delivery_id, tags, secret_index, trace_id, request_id,
                 remote_address, method, coalesce(head.url, events.url) AS url,
-                coalesce(head.headers, events.headers) AS headers, body, length(body)::bigint AS size_bytes,
+                coalesce(head.headers, events.headers) AS headers, body, ",
+        size_bytes!(),
+        " AS size_bytes,
                 coalesce((SELECT keys.resends FROM dedupe_keys AS keys
                           WHERE keys.source = events.source AND keys.dedupe_key = events.dedupe_key), 0)
                 + (SELECT count(*) FROM resends
                    WHERE resends.source = events.source AND resends.dedupe_key = events.dedupe_key) AS resends,
                 (SELECT count(*) FROM jobs WHERE jobs.event_id = events.id) AS jobs
-         FROM events LEFT JOIN request_heads AS head USING (request_id) WHERE id = $1",
-    )
+         FROM events LEFT JOIN request_heads AS head USING (request_id) WHERE id = $1"
+    ))
     .bind(id.0)
-    .fetch_optional(pool)
+    .fetch_optional(&mut *connection)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let again = sqlx::query(CAME_AGAIN).bind(id.0).fetch_all(pool).await?;
+    let again = sqlx::query(CAME_AGAIN).bind(id.0).fetch_all(&mut *connection).await?;
     let came_again = again.iter().map(kept_arrival).collect::<Result<_, _>>()?;
-    Ok(Some(StoredEvent { came_again, ..stored(&row)? }))
+    let mut event = StoredEvent { came_again, ..stored(&row)? };
+    if event.body.is_empty() {
+        event.body = large_body::in_parts(connection, id).await?.into();
+    }
+    Ok(Some(event))
 }
 
 pub(super) async fn jobs_of(pool: &PgPool, id: EventId) -> Result<Vec<JobSummary>, Error> {

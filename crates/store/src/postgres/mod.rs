@@ -8,6 +8,7 @@ mod event_row;
 mod events;
 mod find;
 mod keys;
+mod large_body;
 mod open;
 mod operate;
 mod record;
@@ -77,7 +78,11 @@ pub(crate) struct PostgresStore {
 #[async_trait]
 impl Record for PostgresStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        on(&self.pool, async |connection| record::record(self, connection, events).await).await
+        let bodies = self.write_large_bodies(events).await?;
+        let recorded =
+            on(&self.pool, async |connection| record::record(self, connection, events, &bodies).await).await?;
+        self.clear_bodies_of_resends(events, &recorded, &bodies).await;
+        Ok(recorded)
     }
 
     async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
@@ -123,12 +128,12 @@ impl Work for PostgresStore {
 
     async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError> {
         if size_bytes <= SHORT_BODY_BYTES
-            && let Ok(body) = on(&self.short_bodies, async |connection| work::body(connection, event).await).await
+            && let Ok(body) = on(&self.short_bodies, async |connection| large_body::body(connection, event).await).await
         {
             return Ok(body);
         }
         let patience = BATCH_TIMEOUT + Duration::from_secs((size_bytes / LEAST_BYTES_PER_SECOND) as u64);
-        within(patience, &self.bodies, async |connection| work::body(connection, event).await).await
+        within(patience, &self.bodies, async |connection| large_body::body(connection, event).await).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
@@ -184,7 +189,7 @@ impl Operate for PostgresStore {
     }
 
     async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        events::event(&self.pool, id).await.map_err(|error| classify(&error))
+        on(&self.pool, async |connection| events::event(connection, id).await).await
     }
 
     async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError> {

@@ -11,8 +11,10 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::keys;
+use super::large_body;
 use super::resends::{self, Resend};
-use crate::event_row::{EventRow, event_columns, free_before};
+use crate::event_row::{event_columns, free_before};
+use crate::large_body::WrittenBodies;
 use crate::{Recorded, Routed, head};
 
 /// Two gateways may record the same keys at the same moment: each waits for the other's key, so all must take keys in
@@ -84,19 +86,20 @@ pub(super) async fn record(
     store: &PostgresStore,
     connection: &mut PgConnection,
     events: &[Routed],
+    bodies: &WrittenBodies,
 ) -> Result<Vec<Recorded>, sqlx::Error> {
     let grace = store.dispatch_grace;
     let mut in_order: Vec<_> = events.iter().collect();
     let free = freed_keys(events);
-    let new = if free.is_empty() && crate::in_statements(&in_order).nth(1).is_none() {
+    let new = if free.is_empty() && bodies.is_empty() && crate::in_statements(&in_order).nth(1).is_none() {
         if store.only_new.load(Relaxed) {
-            match statement(RECORD_NEW, &in_order, grace).execute(&mut *connection).await {
+            match statement(RECORD_NEW, &in_order, bodies, grace).execute(&mut *connection).await {
                 Ok(_) => return Ok(vec![Recorded::New; events.len()]),
                 Err(error) if is_duplicate(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        let new = record_part(&mut *connection, &in_order, grace).await?;
+        let new = record_part(&mut *connection, &in_order, bodies, grace).await?;
         note_resends(connection, &in_order, &new).await?;
         new
     } else {
@@ -106,8 +109,10 @@ pub(super) async fn record(
         keys::free(&mut transaction, &free).await?;
         let mut new = HashSet::new();
         for part in crate::in_statements(&in_order) {
-            new.extend(record_part(&mut transaction, part, grace).await?);
+            new.extend(record_part(&mut transaction, part, bodies, grace).await?);
         }
+        let with_bodies: Vec<_> = new.iter().copied().filter(|id| bodies.contains(*id)).collect();
+        large_body::mark_recorded(&mut transaction, &with_bodies).await?;
         note_resends(&mut transaction, &in_order, &new).await?;
         transaction.commit().await?;
         new
@@ -136,9 +141,10 @@ fn is_duplicate(error: &sqlx::Error) -> bool {
 async fn record_part(
     connection: &mut PgConnection,
     events: &[&Routed],
+    bodies: &WrittenBodies,
     grace: Duration,
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
-    let rows = statement(RECORD, events, grace).fetch_all(connection).await?;
+    let rows = statement(RECORD, events, bodies, grace).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
@@ -155,6 +161,7 @@ async fn note_resends(
 fn statement(
     text: &'static str,
     events: &[&Routed],
+    bodies: &WrittenBodies,
     dispatch_grace: Duration,
 ) -> Query<'static, Postgres, PgArguments> {
     let jobs = || events.iter().flat_map(|routed| routed.jobs.iter().map(|job| (routed.event.id(), job)));
@@ -163,7 +170,7 @@ fn statement(
         .bind(column(events, |routed| routed.event.id().0))
         .bind(column(events, |routed| routed.event.delivery().arrival.source.as_str()))
         .bind(column(events, |routed| routed.event.dedupe_key().as_str()))
-        .bind(column(events, EventRow::of))
+        .bind(column(events, |routed| bodies.row(routed)))
         .bind(jobs().map(|(event_id, _)| event_id.0).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())

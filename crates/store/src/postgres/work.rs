@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::decode::{handler, word};
 use crate::job::LOST_LEASE;
+use crate::large_body::size_bytes;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,
@@ -38,8 +39,11 @@ WITH claimed AS (
 )
 SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
     coalesce(head.url, events.url) AS url, coalesce(head.headers, events.headers) AS headers,
-    octet_length(body) AS size_bytes, CASE WHEN octet_length(body) <= $7 THEN body END AS body
+    size.size_bytes, CASE WHEN size.size_bytes <= $7 THEN body END AS body
 FROM claimed JOIN events ON events.id = claimed.event_id
+CROSS JOIN LATERAL (SELECT ",
+            size_bytes!(),
+            " AS size_bytes) AS size
 LEFT JOIN LATERAL (
     SELECT url, headers FROM request_heads WHERE request_id = events.request_id OFFSET 0
 ) AS head ON true
@@ -116,15 +120,10 @@ fn claimed(row: &PgRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
             received_at: row.try_get("received_at")?,
             url: row.try_get("url")?,
             headers: StoredHeaders(row.try_get("headers")?),
-            size_bytes: usize::try_from(row.try_get::<i32, _>("size_bytes")?).unwrap_or_default(),
+            size_bytes: usize::try_from(row.try_get::<i64, _>("size_bytes")?).unwrap_or_default(),
             body: row.try_get::<Option<Vec<u8>>, _>("body")?.map(Bytes::from),
         },
     })
-}
-
-pub(super) async fn body(connection: &mut PgConnection, event: EventId) -> Result<Option<Bytes>, Error> {
-    let row = sqlx::query("SELECT body FROM events WHERE id = $1").bind(event.0).fetch_optional(connection).await?;
-    row.map(|row| row.try_get::<Vec<u8>, _>(0).map(Bytes::from)).transpose()
 }
 
 /// `settled` carries what the history needs, because a join of two lists that Postgres knows nothing about can be slow.

@@ -6,6 +6,7 @@ pub(crate) mod effects;
 mod event_row;
 mod events;
 mod find;
+mod large_body;
 pub(crate) mod limit;
 mod lock;
 mod moment;
@@ -91,7 +92,10 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 #[async_trait]
 impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        self.record_with(|recorder| recorder.record(events, self.dispatch_grace)).await
+        let bodies = self.write_large_bodies(events).await?;
+        let recorded = self.record_with(|recorder| recorder.record(events, &bodies, self.dispatch_grace)).await?;
+        self.clear_bodies_of_resends(events, &recorded, &bodies).await;
+        Ok(recorded)
     }
 
     async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
@@ -125,7 +129,7 @@ impl Work for SqliteStore {
     }
 
     async fn body(&self, event: EventId, _: usize) -> Result<Option<Bytes>, StoreError> {
-        work::body(&self.readers, event).await.map_err(|error| self.classify(&error))
+        large_body::body(&self.readers, event).await.map_err(|error| self.classify(&error))
     }
 
     async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError> {

@@ -13,7 +13,9 @@ use uuid::Uuid;
 use super::event_row;
 use super::moment::{after, micros};
 use super::open::{BUSY_TIMEOUT, DatabaseFile, Settings};
-use crate::event_row::{EventRow, free_before};
+use super::large_body::mark_recorded;
+use crate::event_row::free_before;
+use crate::large_body::WrittenBodies;
 use crate::{NewJob, OpenError, Recorded, Routed, head};
 
 const TAKE_KEY: &str = "INSERT INTO dedupe_keys (source, dedupe_key, event_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
@@ -59,7 +61,12 @@ impl Writer {
     }
 
     /// Records a batch: all or nothing, durable on return. Somebody should look at its jobs after `grace`.
-    pub(super) fn record(&mut self, events: &[Routed], grace: Duration) -> rusqlite::Result<Vec<Recorded>> {
+    pub(super) fn record(
+        &mut self,
+        events: &[Routed],
+        bodies: &WrittenBodies,
+        grace: Duration,
+    ) -> rusqlite::Result<Vec<Recorded>> {
         let due_at = after(grace);
         self.in_transaction(|transaction| {
             let mut take_key = transaction.prepare_cached(TAKE_KEY)?;
@@ -73,7 +80,10 @@ impl Writer {
                     note_resend(transaction, event)?;
                     return Ok(Recorded::Duplicate);
                 }
-                insert_event.execute(routed)?;
+                insert_event.execute(routed, bodies)?;
+                if bodies.contains(id) {
+                    mark_recorded(transaction, event)?;
+                }
                 for NewJob { handler, priority, ordering_key } in &routed.jobs {
                     let job = params![id.as_bytes(), handler.as_str(), due_at, priority.as_str(), ordering_key];
                     insert_job.execute(job)?;
@@ -96,7 +106,7 @@ impl Writer {
                     note_spooled_resend(transaction, waiting, &routed.event)?;
                     continue;
                 }
-                insert_event.execute(routed)?;
+                insert_event.execute(routed, &WrittenBodies::default())?;
                 added += 1;
                 for NewJob { handler, priority, ordering_key } in &routed.jobs {
                     let id = routed.event.id().0;
@@ -120,7 +130,7 @@ impl Writer {
         self.0.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| Ok(row.get::<_, i64>(0)? == 0))
     }
 
-    fn in_transaction<T>(
+    pub(super) fn in_transaction<T>(
         &mut self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
@@ -158,11 +168,11 @@ impl<'a> InsertEvent<'a> {
         Ok(Self { transaction, statement: transaction.prepare_cached(event_row::INSERT)?, head_of: None })
     }
 
-    fn execute(&mut self, routed: &Routed) -> rusqlite::Result<()> {
+    fn execute(&mut self, routed: &Routed, bodies: &WrittenBodies) -> rusqlite::Result<()> {
         if head::is_apart(routed.event.delivery()) {
             self.insert_head(routed.event.delivery())?;
         }
-        EventRow::of(routed).insert(&mut self.statement).map(drop)
+        bodies.row(routed).insert(&mut self.statement).map(drop)
     }
 
     fn insert_head(&mut self, delivery: &Delivery) -> rusqlite::Result<()> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookfast_webhook::{EventId, FailureKind, JobState};
-use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Error, Row};
 
 use super::moment::{after, length, micros, now, time};
 use super::rows::{ManyRows, ROWS_MAX, Together, Values, id_list};
 use crate::decode::{handler, word};
 use crate::job::LOST_LEASE;
+use crate::large_body::size_bytes;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,
@@ -34,8 +35,11 @@ macro_rules! claim {
              SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, jobs.priority, events.source,
                     events.dedupe_key, events.event_type, events.account, events.object_id, events.occurred_at,
                     events.received_at, coalesce(head.url, events.url) AS url,
-                    coalesce(head.headers, events.headers) AS headers, length(events.body) AS size_bytes,
-                    iif(length(events.body) <= $8, events.body, NULL) AS body
+                    coalesce(head.headers, events.headers) AS headers, ",
+            size_bytes!(),
+            " AS size_bytes, iif(",
+            size_bytes!(),
+            " <= $8, events.body, NULL) AS body
              FROM jobs CROSS JOIN events ON events.id = jobs.event_id
              LEFT JOIN request_heads AS head ON head.request_id = events.request_id
              WHERE jobs.handler = $1 AND jobs.token = $3 AND jobs.claimed_at = $5
@@ -110,11 +114,6 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
             body: row.try_get::<Option<Vec<u8>>, _>("body")?.map(Bytes::from),
         },
     })
-}
-
-pub(super) async fn body(readers: &SqlitePool, event: EventId) -> Result<Option<Bytes>, Error> {
-    let row = sqlx::query("SELECT body FROM events WHERE id = $1").bind(event.0).fetch_optional(readers).await?;
-    row.map(|row| row.try_get::<Vec<u8>, _>(0).map(Bytes::from)).transpose()
 }
 
 /// Before the jobs change, because it must see whose they are.

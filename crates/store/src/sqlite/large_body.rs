@@ -1,0 +1,130 @@
+//! Large bodies: written in parts before their events, and read back as one.
+
+use bytes::{Bytes, BytesMut};
+use hookfast_webhook::{Event, EventId};
+use rusqlite::{OptionalExtension, Transaction, params};
+use sqlx::Error;
+use sqlx::sqlite::SqlitePool;
+
+use super::SqliteStore;
+use super::record::Writer;
+use crate::event_row::free_before;
+use crate::large_body::{self, ABANDONED_AFTER, PART, SIZE, WrittenBodies};
+use crate::{Recorded, Routed, StoreError};
+
+const IS_KNOWN: &str = "SELECT 1 FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
+
+const BEGIN_BODY: &str = "INSERT INTO large_bodies (event_id, size_bytes) VALUES (?, ?)";
+
+const ADD_PART: &str = "INSERT INTO body_parts (event_id, part, bytes) VALUES (?, ?, ?)";
+
+const MARK_RECORDED: &str = "UPDATE large_bodies SET is_recorded = 1 WHERE event_id = ? AND is_recorded = 0";
+
+/// One at a time, because clearing holds the writer, too.
+const ABANDONED: &str =
+    "SELECT event_id FROM large_bodies INDEXED BY large_bodies_begun WHERE is_recorded = 0 AND event_id < ? LIMIT 1";
+
+const CLEAR: &str = "DELETE FROM large_bodies WHERE event_id = ? AND is_recorded = 0";
+
+const CLEAR_PARTS: &str = "DELETE FROM body_parts WHERE event_id = ?";
+
+impl SqliteStore {
+    /// Writes the large bodies of these events, each part in a commit of its own. The body of an event that came before is not
+    /// written again.
+    pub(super) async fn write_large_bodies(&self, events: &[Routed]) -> Result<WrittenBodies, StoreError> {
+        let mut written = WrittenBodies::default();
+        for event in large_body::large(events) {
+            if self.record_with(|writer| writer.begin_body(event)).await? {
+                for (number, part) in large_body::parts(event) {
+                    self.record_with(|writer| writer.add_part(event, number, part)).await?;
+                }
+                written.add(event);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Clears the bodies whose events turned out to be resends.
+    pub(super) async fn clear_bodies_of_resends(&self, events: &[Routed], recorded: &[Recorded], bodies: &WrittenBodies) {
+        for (routed, recorded) in events.iter().zip(recorded) {
+            let id = routed.event.id().0;
+            if *recorded != Recorded::New && bodies.contains(id) {
+                // What fails here is cleared an hour later.
+                let _ = self.record_with(|writer| writer.clear_body(id.as_bytes())).await;
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Notes that a body begins, unless its event came before. Clears a body that was begun and abandoned, if there is one.
+    fn begin_body(&mut self, event: &Event) -> rusqlite::Result<bool> {
+        self.in_transaction(|transaction| {
+            let key = [event.delivery().arrival.source.as_str(), event.dedupe_key().as_str()];
+            if transaction.prepare_cached(IS_KNOWN)?.exists(key)? {
+                return Ok(false);
+            }
+            if let Some(before) = free_before(event.id().0, ABANDONED_AFTER) {
+                clear_abandoned(transaction, before.as_bytes())?;
+            }
+            let size_bytes = i64::try_from(event.body().len()).unwrap_or(i64::MAX);
+            transaction.prepare_cached(BEGIN_BODY)?.execute(params![event.id().0.as_bytes(), size_bytes])?;
+            Ok(true)
+        })
+    }
+
+    fn add_part(&mut self, event: &Event, number: i32, part: &[u8]) -> rusqlite::Result<()> {
+        self.in_transaction(|transaction| {
+            let mut add_part = transaction.prepare_cached(ADD_PART)?;
+            add_part.execute(params![event.id().0.as_bytes(), number, part]).map(drop)
+        })
+    }
+
+    fn clear_body(&mut self, id: &[u8; 16]) -> rusqlite::Result<()> {
+        self.in_transaction(|transaction| clear(transaction, id))
+    }
+}
+
+/// Marks the body of an event that is recorded now. Fails if the body was cleared meanwhile.
+pub(super) fn mark_recorded(transaction: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
+    match transaction.prepare_cached(MARK_RECORDED)?.execute([event.id().0.as_bytes()])? {
+        1 => Ok(()),
+        changed => Err(rusqlite::Error::StatementChangedRows(changed)),
+    }
+}
+
+fn clear_abandoned(transaction: &Transaction<'_>, before: &[u8; 16]) -> rusqlite::Result<()> {
+    let abandoned = transaction.prepare_cached(ABANDONED)?.query_row([before], |row| row.get(0)).optional()?;
+    abandoned.map_or(Ok(()), |id| clear(transaction, &id))
+}
+
+fn clear(transaction: &Transaction<'_>, id: &[u8; 16]) -> rusqlite::Result<()> {
+    if transaction.prepare_cached(CLEAR)?.execute([id])? == 1 {
+        transaction.prepare_cached(CLEAR_PARTS)?.execute([id])?;
+    }
+    Ok(())
+}
+
+/// The body of an event, wherever it stands.
+pub(super) async fn body(readers: &SqlitePool, event: EventId) -> Result<Option<Bytes>, Error> {
+    let body = "SELECT body FROM events WHERE id = $1";
+    match sqlx::query_scalar::<_, Vec<u8>>(body).bind(event.0).fetch_optional(readers).await? {
+        Some(body) if body.is_empty() => in_parts(readers, event).await.map(Some),
+        body => Ok(body.map(Bytes::from)),
+    }
+}
+
+/// The body of an event whose row has none. It may be that there is none.
+pub(super) async fn in_parts(readers: &SqlitePool, event: EventId) -> Result<Bytes, Error> {
+    let size: Option<i64> = sqlx::query_scalar(SIZE).bind(event.0).fetch_optional(readers).await?;
+    let size = usize::try_from(size.unwrap_or_default()).unwrap_or_default();
+    let mut body = BytesMut::with_capacity(size);
+    for number in 0.. {
+        if body.len() >= size {
+            break;
+        }
+        let part: Vec<u8> = sqlx::query_scalar(PART).bind(event.0).bind(number).fetch_one(readers).await?;
+        body.extend_from_slice(&part);
+    }
+    Ok(body.freeze())
+}
