@@ -1,7 +1,9 @@
 //! Jobs, their attempts and their effects.
 
-use hookfast_store::{self as store, AskError, Filter, Found, JobId, Operate, Which};
-use hookfast_webhook::{EventId, JobState};
+use std::collections::BTreeMap;
+
+use hookfast_store::{self as store, AskError, Filter, Found, Operate, Which};
+use hookfast_webhook::{EventId, HandlerName, JobState};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -194,15 +196,17 @@ pub async fn dead_letters_of(
     handler: Option<&str>,
 ) -> Result<Vec<DeadLetterView>, AskError> {
     let filter = Filter { events: vec![event], handler: handler.map(Into::into), ..Filter::default() };
-    let mut letters = Vec::new();
-    for found in store.find(Which::DeadLetters, &filter, None, EVERY_HANDLER).await? {
-        let Some(handler) = found.handler.clone() else { continue };
-        let id = JobId { event, handler };
-        letters.push(DeadLetterView {
-            job: (&found).into(),
-            history: store.attempts(&id).await?.iter().map(AttemptView::from).collect(),
-            effects: store.effects(&id).await?.iter().map(EffectView::from).collect(),
-        });
-    }
-    Ok(letters)
+    let found = store.find(Which::DeadLetters, &filter, None, EVERY_HANDLER).await?;
+    let (attempts, effects) = (store.attempts(event).await?, store.effects(event).await?);
+    let view = |(found, handler): (&Found, &HandlerName)| DeadLetterView {
+        job: found.into(),
+        history: views(attempts.get(handler.as_str())),
+        effects: views(effects.get(handler.as_str())),
+    };
+    Ok(found.iter().filter_map(|found| Some((found, found.handler.as_ref()?))).map(view).collect())
+}
+
+/// The views of what a job has.
+pub(super) fn views<'a, T, V: From<&'a T>>(rows: Option<&'a Vec<T>>) -> Vec<V> {
+    rows.into_iter().flatten().map(V::from).collect()
 }

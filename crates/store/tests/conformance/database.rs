@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob,
-    OpenError, Outcome, Resolution, Routed, Settlement, Store, Sweep, Swept, Token, open,
+    Attempt, Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, Effect, EffectKey, EffectKind, JobId, JobSummary,
+    Migrate, NewJob, OpenError, Outcome, Resolution, Routed, Settlement, Store, Sweep, Swept, Token, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -338,6 +338,16 @@ pub(crate) async fn settled_job(store: &Arc<dyn Store>, outcome: Outcome) -> Job
 pub(crate) async fn job(store: &Arc<dyn Store>, id: &JobId) -> JobSummary {
     let jobs = store.jobs_of(id.event).await.unwrap();
     jobs.into_iter().find(|job| job.handler == id.handler.as_str()).expect("the job is there")
+}
+
+/// The runs of a job, the first one first.
+pub(crate) async fn attempts_of(store: &Arc<dyn Store>, id: &JobId) -> Vec<Attempt> {
+    store.attempts(id.event).await.unwrap().remove(id.handler.as_str()).unwrap_or_default()
+}
+
+/// The effects of a job, in the order of their keys.
+pub(crate) async fn effects_of(store: &Arc<dyn Store>, id: &JobId) -> Vec<Effect> {
+    store.effects(id.event).await.unwrap().remove(id.handler.as_str()).unwrap_or_default()
 }
 
 pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> JobState {

@@ -39,7 +39,7 @@ async fn a_job_whose_dispatch_was_lost_is_found(database: Database) {
     let due = DueJob { place, priority: Priority::High, crashes: 0, is_ready: true };
     assert_eq!(due_jobs(&store, None).await, slice::from_ref(&due));
     assert_eq!(due_jobs(&store, None).await, [due], "and again, for as long as it is pending");
-    assert_eq!(store.attempts(&id).await.unwrap(), []);
+    assert_eq!(attempts_of(&store, &id).await, []);
 }
 
 async fn a_due_retry_becomes_pending(database: Database) {
@@ -68,7 +68,7 @@ async fn a_lease_that_ended_is_an_attempt_of_its_own_kind(database: Database) {
     assert_eq!((crashed.state, crashed.attempts), (JobState::Pending, 1));
     assert!(is_in(crashed.due_at, Duration::ZERO), "it is due at once: {}", crashed.due_at);
 
-    let attempts = store.attempts(&id).await.unwrap();
+    let attempts = attempts_of(&store, &id).await;
     assert_eq!(attempts.len(), 1);
     assert_eq!((attempts[0].number, attempts[0].worker.as_str()), (1, "w1"));
     assert_eq!(attempts[0].failure, Some(FailureKind::Crash));
@@ -93,7 +93,7 @@ async fn too_many_crashes_make_a_dead_letter(database: Database) {
     assert_eq!(swept, Swept { changed: 1, crashed: only.clone(), buried: only, ..Swept::default() });
     let buried = job(&store, &id).await;
     assert_eq!((buried.state, buried.attempts, buried.reason.as_deref()), (JobState::DeadLetter, 3, Some("crash")));
-    assert_eq!(store.attempts(&id).await.unwrap().len(), 3);
+    assert_eq!(attempts_of(&store, &id).await.len(), 3);
     assert_eq!(lose_leases(&database, &store).await, Swept::default());
     assert_eq!(due_jobs(&store, None).await, []);
 }
@@ -156,7 +156,7 @@ async fn leases_are_left_alone_when_they_are_not_to_be_judged(database: Database
     assert_eq!(store.sweep(&lenient).await.unwrap(), Swept::default());
     assert_eq!(job(&store, &held).await, before);
     assert_eq!((state(&store, &held).await, state(&store, &retry).await), (JobState::Processing, JobState::Pending));
-    assert_eq!(store.attempts(&held).await.unwrap(), []);
+    assert_eq!(attempts_of(&store, &held).await, []);
     settle(&store, &claimed, Outcome::Succeeded).await;
     assert_eq!(sweep(&store).await, Swept::default(), "it was the worker's all the time");
 }
