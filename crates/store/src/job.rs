@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, ProofKind};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -104,6 +104,8 @@ pub struct ClaimedEvent {
     pub occurred_at: Option<OffsetDateTime>,
     /// When it arrived.
     pub received_at: OffsetDateTime,
+    /// How the request was proved genuine.
+    pub proof: ProofKind,
     /// The URL it came to.
     pub url: String,
     /// The headers it came with.

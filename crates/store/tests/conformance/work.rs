@@ -8,12 +8,13 @@ use std::time::Duration;
 use hookfast_store::{
     Attempt, Claim, Claimed, DueJobs, Interruption, JobId, LostRun, Outcome, Renewed, Store, Swept, Token,
 };
-use hookfast_webhook::{EventId, FailureKind, JobState, Priority};
+use hookfast_webhook::{EventId, FailureKind, JobState, Priority, ProofKind};
 use uuid::Uuid;
 
 use crate::database::{
-    Database, HOUR, LEASE, broom, claim, claim_one, dead, effect, event, event_with_body, events_of, failed, handler,
-    ids, is_in, job, job_of, lose_leases, ready, record_jobs, routed, settle, settled_job, settlement, state, wish,
+    Database, HOUR, LEASE, attempts_of, broom, claim, claim_one, dead, effect, event, event_with_body, events_of,
+    failed, handler, ids, is_in, job, job_of, lose_leases, ready, record_jobs, routed, settle, settled_job, settlement,
+    state, wish,
 };
 
 async fn a_claim_brings_the_events_along_in_their_order(database: Database) {
@@ -32,7 +33,7 @@ async fn a_claim_brings_the_events_along_in_their_order(database: Database) {
     assert_eq!((told.source.as_str(), told.dedupe_key.as_str()), ("stripe", "evt_1"));
     assert_eq!((told.event_type.as_str(), told.account.as_deref()), ("invoice.paid", Some("acct_1")));
     assert_eq!((told.object_id.as_deref(), told.occurred_at), (Some("in_1"), sent.occurred_at()));
-    assert_eq!(told.received_at, sent.delivery().arrival.received_at);
+    assert_eq!((told.received_at, told.proof), (sent.delivery().arrival.received_at, ProofKind::Signature));
     assert_eq!((told.url.as_str(), told.body.as_ref()), ("https://h.example/webhooks/x?a=%20b", Some(sent.body())));
     assert_eq!(told.size_bytes, sent.body().len());
     assert!(told.headers.iter().any(|(name, value)| name == "x-odd" && value == b"\xff'\"\\"));
