@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hookfast_handler::AnyHandler;
 use hookfast_queue::{Pulled, Queue};
-use hookfast_store::{Claim, Claimed, JobId, Settlement, Store, StoreError, Token};
+use hookfast_store::{Claim, Claimed, JobId, Store, StoreError, Token};
 use hookfast_webhook::{EventId, HandlerName};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -113,11 +113,13 @@ struct Place {
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, assigned: Assigned) -> Arc<Self> {
-        let Assigned { name, handler, config, is_paused } = assigned;
+        let Assigned { name, handler, config, is_paused, sources } = assigned;
+        let metrics = shared.metrics.of(&name);
+        begin_series(&metrics, &sources);
         let concurrency = config.concurrency;
         let writer = Writer::start(Arc::clone(&shared.store), &shared.must_end);
         Arc::new(Self {
-            metrics: shared.metrics.of(&name),
+            metrics,
             name,
             settings: watch::Sender::new(Arc::new(Settings { handler, config })),
             pause: Pause::new(is_paused),
@@ -149,7 +151,8 @@ impl Worker {
 
     /// Changes what is run and how. Runs that have begun end as they began.
     pub(crate) fn change(&self, assigned: Assigned) {
-        let Assigned { handler, config, is_paused, .. } = assigned;
+        let Assigned { handler, config, is_paused, sources, .. } = assigned;
+        begin_series(&self.metrics, &sources);
         if self.settings().config != config {
             tracing::info!(handler = %self.name, "the handler is run in another way from now on");
         }
@@ -272,9 +275,10 @@ impl Worker {
             let (job, token) = (claimed.job.clone(), claimed.token);
             match worker.place(&claimed).await {
                 Some(running) => {
+                    let metrics = worker.metrics.of(&claimed.event.source);
                     let settlement = worker.run_job(claimed, &lost).await;
                     drop(running);
-                    worker.end(&job, token, settlement, place).await;
+                    worker.end(&job, token, settlement.map(|settlement| Ended { settlement, metrics, place })).await;
                 }
                 None => worker.give_up(job, token).await,
             }
@@ -292,8 +296,10 @@ impl Worker {
             self.give_up(job, token).await;
             return Ok(());
         };
+        let metrics = self.metrics.of(&claimed.event.source);
         let settlement = self.run_job(claimed, &lost).await;
-        self.end(&job, token, settlement, place.of_process).await;
+        let ended = settlement.map(|settlement| Ended { settlement, metrics, place: place.of_process });
+        self.end(&job, token, ended).await;
         Ok(())
     }
 
@@ -326,14 +332,14 @@ impl Worker {
 
     /// Hands the outcome to the settler, which lets go of the job when it is written. A run without an outcome has lost its
     /// job already.
-    async fn end(&self, job: &JobId, token: Token, settlement: Option<Settlement>, place: OwnedSemaphorePermit) {
-        let Some(settlement) = settlement else {
+    async fn end(&self, job: &JobId, token: Token, ended: Option<Ended>) {
+        let Some(ended) = ended else {
             drop(self.shared.leases.let_go(job, token));
             return;
         };
         self.shared.leases.renew_until(job, token, None);
         // The settler outlives all jobs.
-        let _ = self.shared.ended.send(Ended { settlement, place }).await;
+        let _ = self.shared.ended.send(ended).await;
     }
 
     /// Gives back a job that was not begun; another worker can have it at once. All that are given up at the same time share a
@@ -367,6 +373,13 @@ impl Worker {
             }
             sleep(PAUSE).await;
         }
+    }
+}
+
+/// Makes the series of these sources, so that they begin at zero.
+fn begin_series(metrics: &HandlerMetrics, sources: &[String]) {
+    for source in sources {
+        let _ = metrics.of(source);
     }
 }
 

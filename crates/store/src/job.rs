@@ -316,12 +316,21 @@ pub struct Swept {
     pub has_more: bool,
     /// How many jobs were changed.
     pub changed: usize,
-    /// Those whose lease had ended.
-    pub crashed: Vec<JobId>,
-    /// Those of them that are dead letters now.
-    pub buried: Vec<JobId>,
+    /// The jobs among them whose lease had ended.
+    pub crashed: Vec<Crash>,
     /// Whether leases were left alone because the sweep had to wait for too long.
     pub came_late: bool,
+}
+
+/// A run whose lease had ended when the sweeper came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crash {
+    /// The job.
+    pub job: JobId,
+    /// The source of its event.
+    pub source: String,
+    /// Whether the job is a dead letter now.
+    pub is_buried: bool,
 }
 
 /// A place in the pending jobs of a handler, in the order in which they are due.

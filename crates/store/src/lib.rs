@@ -35,7 +35,7 @@ pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransact
 pub use error::{AskError, OpenError, StoreError, is_about_statement, is_outage, is_too_slow};
 pub use headers::StoredHeaders;
 pub use job::{
-    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
+    Backlog, Claim, Claimed, ClaimedEvent, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
     NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};

@@ -363,6 +363,13 @@ pub(crate) async fn sweep(store: &Arc<dyn Store>) -> Swept {
     store.sweep(&broom(&[handler("ledger")])).await.unwrap()
 }
 
+/// The jobs that crashed, and those of them that are dead letters now.
+pub(crate) fn crashed(swept: &Swept) -> (Vec<JobId>, Vec<JobId>) {
+    assert!(swept.crashed.iter().all(|crash| crash.source == "stripe"), "{swept:?}");
+    let buried = swept.crashed.iter().filter(|crash| crash.is_buried);
+    (swept.crashed.iter().map(|crash| crash.job.clone()).collect(), buried.map(|crash| crash.job.clone()).collect())
+}
+
 /// The pending jobs of the ledger that are due, in their order.
 pub(crate) async fn due_jobs(store: &Arc<dyn Store>, ordering: Option<DeadLetters>) -> Vec<DueJob> {
     store.due_jobs(&DueJobs { handler: &handler("ledger"), after: None, limit: 1000, ordering }).await.unwrap()
