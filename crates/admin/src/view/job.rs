@@ -9,6 +9,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::serde::rfc3339;
 
+use crate::operate::HandlerJobs;
+
 /// A job as a line in a list, or an event without a handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobView {
@@ -122,6 +124,33 @@ pub struct DeadLetterView {
     pub history: Vec<AttemptView>,
     /// The markers of its effects, by key.
     pub effects: Vec<EffectView>,
+}
+
+/// The dead letters of an event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeadLettersView {
+    /// The event.
+    pub event_id: String,
+    /// Its dead letters, one for each handler.
+    pub dead_letters: Vec<DeadLetterView>,
+}
+
+/// The unfinished jobs and dead letters of a handler, in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HandlerJobsView {
+    /// The handler.
+    pub handler: String,
+    /// Whether it is configured.
+    pub configured: bool,
+    /// The number of jobs in each state.
+    pub jobs: BTreeMap<JobState, u64>,
+}
+
+impl From<&HandlerJobs> for HandlerJobsView {
+    fn from(of: &HandlerJobs) -> Self {
+        let HandlerJobs { handler, is_configured, by_state } = of;
+        Self { handler: handler.clone(), configured: *is_configured, jobs: by_state.clone() }
+    }
 }
 
 /// An attempt: one run of a job and its outcome.
