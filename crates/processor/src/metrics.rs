@@ -20,6 +20,13 @@ impl Metrics {
         let new = || Arc::new(HandlerMetrics::new(handler));
         Arc::clone(all.entry(handler.clone()).or_insert_with(new))
     }
+
+    /// The series of a handler. Those for events of these sources begin at zero.
+    pub(crate) fn begin(&self, handler: &HandlerName, sources: &[String]) -> Arc<HandlerMetrics> {
+        let metrics = self.of(handler);
+        sources.iter().for_each(|source| drop(metrics.of(source)));
+        metrics
+    }
 }
 
 /// The series of one handler.

@@ -114,12 +114,10 @@ struct Place {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, assigned: Assigned) -> Arc<Self> {
         let Assigned { name, handler, config, is_paused, sources } = assigned;
-        let metrics = shared.metrics.of(&name);
-        begin_series(&metrics, &sources);
         let concurrency = config.concurrency;
         let writer = Writer::start(Arc::clone(&shared.store), &shared.must_end);
         Arc::new(Self {
-            metrics,
+            metrics: shared.metrics.begin(&name, &sources),
             name,
             settings: watch::Sender::new(Arc::new(Settings { handler, config })),
             pause: Pause::new(is_paused),
@@ -152,7 +150,7 @@ impl Worker {
     /// Changes what is run and how. Runs that have begun end as they began.
     pub(crate) fn change(&self, assigned: Assigned) {
         let Assigned { handler, config, is_paused, sources, .. } = assigned;
-        begin_series(&self.metrics, &sources);
+        self.shared.metrics.begin(&self.name, &sources);
         if self.settings().config != config {
             tracing::info!(handler = %self.name, "the handler is run in another way from now on");
         }
@@ -275,10 +273,9 @@ impl Worker {
             let (job, token) = (claimed.job.clone(), claimed.token);
             match worker.place(&claimed).await {
                 Some(running) => {
-                    let metrics = worker.metrics.of(&claimed.event.source);
-                    let settlement = worker.run_job(claimed, &lost).await;
+                    let ended = worker.run_job(claimed, &lost, place).await;
                     drop(running);
-                    worker.end(&job, token, settlement.map(|settlement| Ended { settlement, metrics, place })).await;
+                    worker.end(&job, token, ended).await;
                 }
                 None => worker.give_up(job, token).await,
             }
@@ -296,9 +293,7 @@ impl Worker {
             self.give_up(job, token).await;
             return Ok(());
         };
-        let metrics = self.metrics.of(&claimed.event.source);
-        let settlement = self.run_job(claimed, &lost).await;
-        let ended = settlement.map(|settlement| Ended { settlement, metrics, place: place.of_process });
+        let ended = self.run_job(claimed, &lost, place.of_process).await;
         self.end(&job, token, ended).await;
         Ok(())
     }
@@ -373,13 +368,6 @@ impl Worker {
             }
             sleep(PAUSE).await;
         }
-    }
-}
-
-/// Makes the series of these sources, so that they begin at zero.
-fn begin_series(metrics: &HandlerMetrics, sources: &[String]) {
-    for source in sources {
-        let _ = metrics.of(source);
     }
 }
 

@@ -12,6 +12,8 @@ mod effects;
 mod found_by;
 #[path = "conformance/heads.rs"]
 mod heads;
+#[path = "conformance/history.rs"]
+mod history;
 #[path = "conformance/operate.rs"]
 mod operate;
 #[path = "conformance/order.rs"]

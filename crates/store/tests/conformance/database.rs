@@ -340,12 +340,10 @@ pub(crate) async fn job(store: &Arc<dyn Store>, id: &JobId) -> JobSummary {
     jobs.into_iter().find(|job| job.handler == id.handler.as_str()).expect("the job is there")
 }
 
-/// The runs of a job, the first one first.
 pub(crate) async fn attempts_of(store: &Arc<dyn Store>, id: &JobId) -> Vec<Attempt> {
     store.attempts(id.event).await.unwrap().remove(id.handler.as_str()).unwrap_or_default()
 }
 
-/// The effects of a job, in the order of their keys.
 pub(crate) async fn effects_of(store: &Arc<dyn Store>, id: &JobId) -> Vec<Effect> {
     store.effects(id.event).await.unwrap().remove(id.handler.as_str()).unwrap_or_default()
 }

@@ -14,9 +14,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, HOUR, LEASE, attempts_of, broom, claim_one, dead, effect, effects_of, event, event_at, failed, handler,
-    is_in, job, job_of, lose_leases, new_job, record_jobs, resolution, routed, settle, settled_job, settlement, state,
-    wish,
+    Database, HOUR, LEASE, attempts_of, claim_one, dead, effect, effects_of, event, event_at, failed, handler, is_in,
+    job, job_of, lose_leases, new_job, record_jobs, resolution, routed, settle, settled_job, settlement, state, wish,
 };
 
 fn at(second: i64) -> OffsetDateTime {
@@ -304,32 +303,6 @@ async fn effects_are_remembered_over_a_replay_unless_they_are_to_be_forgotten(da
     assert!(!anew.is_done && anew.id != begun.id);
 }
 
-async fn the_attempts_and_effects_of_all_jobs_of_an_event_come_at_once(database: Database) {
-    let store = database.open().await;
-    let [one, other] = ["evt_1", "evt_2"].map(|id| routed(event("stripe", id), &["ledger", "mail", "audit"]));
-    store.record(&[one.clone(), other.clone()]).await.unwrap();
-    for (routed, name, runs) in [(&one, "ledger", 2), (&one, "mail", 1), (&other, "ledger", 1)] {
-        let job = job_of(routed.event.id(), name);
-        for _ in 0..runs {
-            let claimed = store.claim(&wish(&job.handler, &[job.event])).await.unwrap().remove(0);
-            for key in ["b", "a"] {
-                let begun = store.begin_effect(&effect(&claimed, key)).await.unwrap();
-                begun.transaction.commit(&effect(&claimed, key), None).await.unwrap();
-            }
-            settle(&store, &claimed, failed()).await;
-            database.let_time_pass().await;
-            store.sweep(&broom(&[job.handler.clone()])).await.unwrap();
-        }
-    }
-    let attempts = store.attempts(one.event.id()).await.unwrap();
-    let numbers = |name: &str| attempts[name].iter().map(|attempt| attempt.number).collect::<Vec<_>>();
-    assert_eq!((attempts.len(), numbers("ledger"), numbers("mail")), (2, vec![1, 2], vec![1]));
-    let effects = store.effects(one.event.id()).await.unwrap();
-    let keys = |name: &str| effects[name].iter().map(|effect| effect.key.as_str()).collect::<Vec<_>>();
-    assert_eq!((effects.len(), keys("ledger"), keys("mail")), (2, vec!["a", "b"], vec!["a", "b"]));
-    assert_eq!(store.attempts(EventId(Uuid::now_v7())).await.unwrap().len(), 0);
-}
-
 async fn only_dead_letters_are_resolved(database: Database) {
     let store = database.open().await;
     let letter = settled_job(&store, dead()).await;
@@ -515,7 +488,6 @@ on_both! {
     a_replay_makes_finished_jobs_pending_and_leaves_the_others_alone
     a_replay_makes_jobs_that_are_not_there
     effects_are_remembered_over_a_replay_unless_they_are_to_be_forgotten
-    the_attempts_and_effects_of_all_jobs_of_an_event_come_at_once
     only_dead_letters_are_resolved
     an_act_is_noted_step_by_step
     what_cannot_be_noted_is_not_done
