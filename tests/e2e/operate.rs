@@ -126,7 +126,7 @@ fn operators_need_neither_secrets_nor_the_teams_own_program(database: Database) 
         "the code of the handler `refunds` is not in",
     );
     let replayed = run("replay --handler refunds --yes --json").json();
-    assert_eq!(replayed["replayed"], 2, "{replayed}");
+    assert_eq!(replayed["changed"], 2, "{replayed}");
 }
 
 on_both! {

@@ -139,7 +139,7 @@ fn one_event_that_postgres_refuses_does_not_hold_up_the_others() {
     eventually("it is ready again", || get(&gateway, "/readyz").text() == "ready\n");
     assert_eq!(keys(&gateway), sample_keys((0..20).filter(|serial| *serial != 7)));
     eventually("the metrics show it", || gateway.metric("hookfast_spool_refused_events") == 1.0);
-    assert!(gateway.log().contains("the store does not take an event of the spool"));
+    assert!(gateway.log().contains("the store does not take an event from the spool"));
     let status = gateway.command(&["spool", "--json"]).json();
     assert_eq!((status["events"].as_u64(), status["refused"].as_u64()), (Some(1), Some(1)));
 

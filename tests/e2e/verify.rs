@@ -66,6 +66,51 @@ fn a_refusal_is_explained() {
     assert_eq!(verify(&[SECRET], &["--now", "4000000000", "--set", "tolerance_seconds=4000000000"]).code, 0);
 }
 
+/// Verifies the sample for a source of a configuration.
+fn verify_for(source: &str, more: &[&str]) -> Ended {
+    let folder = TempDir::new().unwrap();
+    let request = sample(1);
+    fs::write(folder.path().join("body"), &request.body).unwrap();
+    let secrets = format!("provider = \"stripe\"\nsecrets = [\"whsec_old\", \"{SECRET}\"]");
+    let config = format!(
+        "[sources.shop]\n{secrets}\n[sources.patient]\n{secrets}\ntolerance_seconds = 4000000000\n\
+         [sources.other]\nprovider = \"stripe\"\nsecrets = [\"whsec_other\"]\n"
+    );
+    fs::write(folder.path().join("hookfast.toml"), config).unwrap();
+    let signature = format!("Stripe-Signature: {}", request.headers["stripe-signature"].to_str().unwrap());
+    let mut command = hookfast(BINARY, folder.path());
+    command.args(["verify", "--source", source, "--header", &signature, "--body-file", "body"]).args(more);
+    Ended::of(&mut command)
+}
+
+#[test]
+fn provider_secrets_and_settings_can_come_from_a_source_of_the_configuration() {
+    let ended = verify_for("shop", &[]);
+    assert!(ended.code == 0 && ended.output.starts_with("genuine: signed with secret number 2\n"), "{ended:?}");
+    assert_eq!(verify_for("shop", &["--now", "4000000000"]).code, 1, "it is too old");
+    assert_eq!(verify_for("patient", &["--now", "4000000000"]).code, 0, "this source has another tolerance");
+
+    let ended = verify_for("other", &[]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.output.contains("probably: it is signed for the source `patient`"), "{ended:?}");
+}
+
+#[test]
+fn a_source_that_is_not_configured_or_is_said_twice_is_refused() {
+    let ended = verify_for("shopp", &[]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(
+        ended.errors.contains("`--source`: there is no source `shopp`; there is: other, patient, shop"),
+        "{ended:?}"
+    );
+    for [flag, value] in [["--provider", "stripe"], ["--secret", SECRET], ["--set", "tolerance_seconds=1"]] {
+        let ended = verify_for("shop", &[flag, value]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.errors.contains(&format!("'--source <NAME>' cannot be used with '{flag}")), "{ended:?}");
+        assert!(!ended.errors.contains(SECRET), "{ended:?}");
+    }
+}
+
 #[test]
 fn wrong_arguments_are_named_and_secrets_are_not_repeated() {
     for (secret, more, part) in [

@@ -78,7 +78,7 @@ fn commits_none(act: &str) {
     let ended_well = haunted.rig.gateway().query("SELECT DISTINCT number FROM attempts WHERE failure IS NULL");
     assert_eq!(ended_well, [["2"]], "what the zombie did is in no history");
     assert_eq!(
-        haunted.heir.metric("hookfast_jobs_processed_total{handler=\"actor\",result=\"succeeded\"}"),
+        haunted.heir.metric("hookfast_jobs_processed_total{handler=\"actor\",source=\"stripe\",result=\"succeeded\"}"),
         JOBS as f64
     );
 }

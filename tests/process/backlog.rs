@@ -43,9 +43,9 @@ fn events_without_a_handler_can_be_given_to_one_that_is_added_later() {
         .start();
     let replay = |handler: &str| after.command(&["replay", "--unhandled", "--handler", handler, "--json"]);
     let skipped = replay("lines").json();
-    assert_eq!((&skipped["replayed"], &skipped["skipped"]), (&0.into(), &5.into()), "it does not want them: {skipped}");
+    assert_eq!((&skipped["changed"], &skipped["skipped"]), (&0.into(), &5.into()), "it does not want them: {skipped}");
     let given = replay("actor").json();
-    assert_eq!((&given["replayed"], &given["done"]), (&5.into(), &true.into()), "{given}");
+    assert_eq!((&given["changed"], &given["done"]), (&5.into(), &true.into()), "{given}");
     after.wait_for_table("done");
     eventually("they are handled", || after.query("SELECT count(*) FROM done") == [["5"]]);
     assert_eq!(replay("actor").json()["found"], 0, "they have a handler now");

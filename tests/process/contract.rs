@@ -4,7 +4,22 @@ use hookfast_harness::{Gateway, eventually};
 
 use crate::{On, Rig};
 
-on_all! { an_event_is_handled_once_or_is_dead_and_can_be_replayed }
+on_all! {
+    an_event_is_handled_once_or_is_dead_and_can_be_replayed
+    counters_of_configured_sources_begin_at_zero
+}
+
+fn counters_of_configured_sources_begin_at_zero(on: On) {
+    let rig = Rig::start(on, "");
+    for (series, label, value) in [
+        ("hookfast_jobs_processed_total", "result", "dead_letter"),
+        ("hookfast_retries_total", "reason", "network"),
+        ("hookfast_dead_letters_total", "reason", "crash"),
+    ] {
+        let series = format!("{series}{{handler=\"actor\",source=\"stripe\",{label}=\"{value}\"}}");
+        eventually(&series, || rig.gateway.metric_if_any(&series) == Some(0.0));
+    }
+}
 
 fn an_event_is_handled_once_or_is_dead_and_can_be_replayed(on: On) {
     let rig = Rig::start(on, "retry = [\"1s\", \"2s\"]\njitter = 0.0");
@@ -66,9 +81,10 @@ fn an_event_is_handled_once_or_is_dead_and_can_be_replayed(on: On) {
     eventually("replays are counted", || gateway.metric("hookfast_replayed_jobs_total") == 3.0);
 }
 
-/// A metric of the handler of these tests, with one more label.
+/// A metric of the handler of these tests, with one more label. What is counted is counted for each source.
 fn of_actor(gateway: &Gateway, series: &str, label: &str, value: &str) -> f64 {
-    gateway.metric(&format!("{series}{{handler=\"actor\",{label}=\"{value}\"}}"))
+    let source = if series.ends_with("_total") { "source=\"stripe\"," } else { "" };
+    gateway.metric(&format!("{series}{{handler=\"actor\",{source}{label}=\"{value}\"}}"))
 }
 
 /// The time from the end of one attempt of `evt_bad` to the beginning of the next, in seconds.

@@ -10,6 +10,8 @@ use crate::{On, Rig, send, send_as};
 on_all! {
     a_thousand_events_with_one_key_come_out_in_order_whatever_fails
     a_dead_letter_blocks_its_key_if_it_shall
+    behind_a_dead_letter_that_is_replayed_its_key_goes_on_in_order
+    behind_a_dead_letter_a_strict_order_waits_for_a_replay_or_a_decision
     without_an_order_nothing_waits
     events_of_one_account_wait_for_each_other
     events_of_one_type_wait_for_each_other
@@ -65,6 +67,64 @@ fn a_dead_letter_blocks_its_key_if_it_shall(on: On) {
     assert_eq!(ended.code, 0, "{ended:?}");
     rig.wait_for("evt_2", "succeeded");
     assert_eq!(rig.job("evt_1").0, "resolved");
+}
+
+/// The states of the jobs of `actor`, in the order of the events.
+fn states(rig: &Rig) -> Vec<String> {
+    let rows = rig.gateway.query("SELECT state FROM jobs WHERE handler = 'actor' ORDER BY event_id");
+    rows.into_iter().map(|mut row| row.remove(0)).collect()
+}
+
+/// The events with this key that were handled, in the order in which they were.
+fn handled(rig: &Rig, key: &str) -> Vec<String> {
+    let rows = rig.gateway.query(&format!("SELECT event FROM done WHERE ordering = '{key}' ORDER BY place, event"));
+    rows.into_iter().map(|mut row| row.remove(0)).collect()
+}
+
+/// Has an operator decide about the only dead letter.
+fn decide(rig: &Rig, decision: &[&str]) {
+    let listed = rig.gateway.command(&["dead-letters", "list", "--json"]).json();
+    let id = listed["event_id"].as_str().unwrap();
+    let ended = rig.gateway.command(&[decision, &[id, "--why", "a test"]].concat());
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+fn behind_a_dead_letter_that_is_replayed_its_key_goes_on_in_order(on: On) {
+    let rig = Rig::start(on, "ordering = \"computed\"\ndead_letters = \"block\"\nmax_attempts = 1");
+    rig.send("evt_1", r#"{"key":"one","fail_until_fixed":true}"#);
+    for (id, key) in [("evt_2", "one"), ("evt_3", "one"), ("evt_4", "two")] {
+        rig.send(id, &format!(r#"{{"key":"{key}"}}"#));
+    }
+    eventually("the other key goes on", || states(&rig) == ["dead_letter", "pending", "pending", "succeeded"]);
+    fs::write(rig.gateway.folder().join("fixed"), "").unwrap();
+    decide(&rig, &["replay"]);
+    eventually("the rest follows", || handled(&rig, "one") == ["evt_1", "evt_2", "evt_3"]);
+    assert_eq!(handled(&rig, "two"), ["evt_4"]);
+}
+
+/// A strict order has one key for all events of the handler, whatever they are about.
+fn behind_a_dead_letter_a_strict_order_waits_for_a_replay_or_a_decision(on: On) {
+    let other = "[handlers.other]\nrun = \"log\"";
+    let rig = Rig::start(on, &format!("ordering = \"strict\"\ndead_letters = \"block\"\nmax_attempts = 1\n{other}"));
+    let others = "SELECT count(*) FROM jobs WHERE handler = 'other' AND state = 'succeeded'";
+    let mut client = rig.gateway.client();
+    let mut send = |id, what, act| send_as(&mut client, id, what, act);
+    send("evt_1", FIRST, r#"{"fail_until_fixed":true}"#);
+    send("evt_2", ("customer.created", "acct_2"), "{}");
+    send("evt_3", FIRST, r#"{"give_up":true}"#);
+    send("evt_4", ("customer.created", "acct_3"), "{}");
+    send("evt_5", FIRST, "{}");
+    eventually("another handler goes on", || rig.gateway.query(others) == [["5"]]);
+    eventually("the first is dead", || states(&rig)[0] == "dead_letter");
+    assert_eq!(states(&rig)[1..], ["pending"; 4]);
+
+    fs::write(rig.gateway.folder().join("fixed"), "").unwrap();
+    decide(&rig, &["replay"]);
+    let behind_the_third = ["succeeded", "succeeded", "dead_letter", "pending", "pending"];
+    eventually("it goes on up to the next dead letter", || states(&rig) == behind_the_third);
+    decide(&rig, &["dead-letters", "resolve", "--as", "ignored"]);
+    eventually("the rest follows", || states(&rig)[3..] == ["succeeded", "succeeded"]);
+    assert_eq!(handled(&rig, ""), ["evt_1", "evt_2", "evt_4", "evt_5"]);
 }
 
 /// What the first event of each of these tests is about: its type and its account.

@@ -26,3 +26,14 @@ fn no_sql_is_put_together_while_running() {
     let swearing: Vec<_> = files(".rs").into_iter().filter(|path| read(path).contains(&oath)).collect();
     assert_eq!(swearing, [Path::new("crates/store/src/postgres/writes.rs")]);
 }
+
+/// What `--json` prints has a type, and its fields are fixed by it: most stand in `hookfast_admin::view`.
+#[test]
+fn no_json_is_put_together_by_hand_in_a_command() {
+    let commands = ["commands", "simulate", "verify"].map(|name| Path::new("crates/gateway/src").join(name));
+    let by_hand = |path: &&std::path::PathBuf| read(path).contains("json!");
+    let of_commands = files(".rs").into_iter().filter(|path| commands.iter().any(|folder| path.starts_with(folder)));
+    let of_commands: Vec<_> = of_commands.collect();
+    assert!(!of_commands.is_empty());
+    assert_eq!(of_commands.iter().filter(by_hand).collect::<Vec<_>>(), [Path::new(""); 0]);
+}

@@ -62,7 +62,7 @@ pub use hookfast_handler::{
     Anything, Effects, Event, Handled, Handler, Handlers, IdempotencyKey, Transaction, Value, values,
 };
 pub use hookfast_store::sqlx;
-pub use hookfast_webhook::{Failure, FailureKind};
+pub use hookfast_webhook::{Failure, FailureKind, ProofKind};
 
 use commands::{Cli, dispatch};
 use exit::Exit;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hookfast_store::{Claimed, StoredHeaders};
-use hookfast_webhook::{EventId, Failure};
+use hookfast_webhook::{EventId, Failure, ProofKind};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -32,6 +32,8 @@ pub struct Event<P> {
     pub received_at: OffsetDateTime,
     /// Which attempt this is, from 1.
     pub attempt: u32,
+    /// How the request was proved genuine. If only a part of it is signed, a handler may refuse to act on it.
+    pub proof: ProofKind,
     /// The URL it came to.
     pub url: String,
     /// The headers it came with.
@@ -91,6 +93,7 @@ fn read<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, Failure> {
         occurred_at: event.occurred_at.unwrap_or(event.received_at),
         received_at: event.received_at,
         attempt,
+        proof: event.proof,
         url: event.url,
         headers: event.headers,
         body,
@@ -125,7 +128,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{Idle, TestEvent, TestStore};
+    use crate::testing::{Idle, Kit, TestEvent, TestStore};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn others_go_on_while_a_large_payload_is_read() {
@@ -167,6 +170,32 @@ mod tests {
             assert!(read.await.expect("no panic").is_ok());
         }
         assert_eq!(MOST_AT_ONCE.load(SeqCst), 1);
+    }
+
+    /// Acts only on what is signed as a whole.
+    struct Strict;
+
+    impl Handler for Strict {
+        const NAME: &'static str = "strict";
+        const SUBSCRIBES: &'static [&'static str] = &["mail/*"];
+        type Payload = Anything;
+
+        async fn handle(&self, event: &Event<Anything>, _: &Effects) -> Handled {
+            match event.proof {
+                ProofKind::Signature => Ok(()),
+                proof => Err(Failure::give_up(proof)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handler_sees_how_the_request_was_proved() {
+        let kit = Kit::new(&Strict).await;
+        for proof in ProofKind::ALL {
+            let handled = kit.run(&Strict, &TestEvent::new("mail", "sent", "{}").proved_by(proof)).await;
+            let refused_for = handled.err().map(|failure| failure.message);
+            assert_eq!(refused_for, (proof != ProofKind::Signature).then(|| proof.to_string()));
+        }
     }
 
     #[tokio::test]

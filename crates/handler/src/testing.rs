@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use hookfast_store::{JobId, Outcome, Settlement};
-use hookfast_webhook::{Failure, FailureKind};
+use hookfast_webhook::{Failure, FailureKind, ProofKind};
 use time::OffsetDateTime;
 
 pub use store::TestStore;
@@ -60,17 +60,25 @@ pub struct TestEvent {
     pub object_id: Option<String>,
     /// When it happened.
     pub occurred_at: Option<OffsetDateTime>,
+    /// How its request is proved genuine.
+    pub proof: ProofKind,
 }
 
 impl TestEvent {
-    /// An event of which nothing more is known.
+    /// An event with a signature, of which nothing more is known.
     pub fn new(source: &'static str, event_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
-        Self { source, event_type, body: body.into(), account: None, object_id: None, occurred_at: None }
+        let (account, object_id, occurred_at) = (None, None, None);
+        Self { source, event_type, body: body.into(), account, object_id, occurred_at, proof: ProofKind::Signature }
     }
 
     /// The same at another time.
     pub fn at(self, occurred_at: OffsetDateTime) -> Self {
         Self { occurred_at: Some(occurred_at), ..self }
+    }
+
+    /// The same with another proof.
+    pub fn proved_by(self, proof: ProofKind) -> Self {
+        Self { proof, ..self }
     }
 }
 

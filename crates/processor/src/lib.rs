@@ -85,6 +85,8 @@ pub struct Assigned {
     pub config: HandlerConfig,
     /// Whether its jobs wait until [`Running::assign`] says otherwise.
     pub is_paused: bool,
+    /// The configured sources from which it gets events. Their metrics begin at zero; events of others are counted as well.
+    pub sources: Vec<String>,
 }
 
 /// What the workers need of the rest of the process.
@@ -217,7 +219,6 @@ fn settler(shared: &Shared) -> Settler {
     Settler {
         store: Arc::clone(&shared.store),
         queue: Arc::clone(&shared.queue),
-        metrics: Arc::clone(&shared.metrics),
         leases: Arc::clone(&shared.leases),
         trouble: Arc::clone(&shared.trouble),
         look_again: Arc::clone(&shared.look_again),

@@ -20,66 +20,88 @@ impl Metrics {
         let new = || Arc::new(HandlerMetrics::new(handler));
         Arc::clone(all.entry(handler.clone()).or_insert_with(new))
     }
+
+    /// The series of a handler. Those for events of these sources begin at zero.
+    pub(crate) fn begin(&self, handler: &HandlerName, sources: &[String]) -> Arc<HandlerMetrics> {
+        let metrics = self.of(handler);
+        sources.iter().for_each(|source| drop(metrics.of(source)));
+        metrics
+    }
 }
 
 /// The series of one handler.
 pub(crate) struct HandlerMetrics {
-    succeeded: Counter,
-    failed: Counter,
-    dead: Counter,
-    interrupted: Counter,
-    pub(crate) stale: Counter,
-    snoozed: Counter,
+    handler: String,
+    by_source: Mutex<HashMap<String, Arc<JobMetrics>>>,
+    stale: Counter,
     durations: [Histogram; RESULTS.len()],
     pub(crate) lag: Histogram,
-    retries: Vec<Counter>,
-    dead_letters: Vec<Counter>,
 }
 
 impl HandlerMetrics {
-    pub(crate) fn new(handler: &HandlerName) -> Self {
+    fn new(handler: &HandlerName) -> Self {
         let handler = handler.to_string();
-        let processed = |result: &'static str| counter!("hookfast_jobs_processed_total", "handler" => handler.clone(), "result" => result);
         let duration = |result: &'static str| histogram!("hookfast_attempt_duration_seconds", "handler" => handler.clone(), "result" => result);
-        let by_kind = |name: &'static str| {
-            FailureKind::ALL
-                .iter()
-                .map(|kind| counter!(name, "handler" => handler.clone(), "reason" => kind.as_str()))
-                .collect()
-        };
         Self {
-            succeeded: processed("succeeded"),
-            failed: processed("failed"),
-            dead: processed("dead_letter"),
-            interrupted: processed("interrupted"),
+            by_source: Mutex::default(),
             stale: counter!("hookfast_stale_settle_total", "handler" => handler.clone()),
-            snoozed: processed("snoozed"),
             durations: RESULTS.map(duration),
             lag: histogram!("hookfast_queue_lag_seconds", "handler" => handler.clone()),
+            handler,
+        }
+    }
+
+    /// The series of the handler's jobs for events of this source. The first call makes them, with the value zero: without
+    /// that, Prometheus would not see the first increase of a counter.
+    pub(crate) fn of(&self, source: &str) -> Arc<JobMetrics> {
+        let mut all = self.by_source.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(source) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(JobMetrics::new(self, source));
+        all.insert(source.to_owned(), Arc::clone(&new));
+        new
+    }
+}
+
+/// The series that count what becomes of a handler's jobs for events of one source.
+pub(crate) struct JobMetrics {
+    processed: [Counter; RESULTS.len()],
+    retries: [Counter; FailureKind::ALL.len()],
+    dead_letters: [Counter; FailureKind::ALL.len()],
+    /// Those of the handler, which do not tell its sources apart.
+    durations: [Histogram; RESULTS.len()],
+    stale: Counter,
+}
+
+impl JobMetrics {
+    fn new(of: &HandlerMetrics, source: &str) -> Self {
+        let counter = |name: &'static str, label: &'static str, value: &'static str| counter!(name, "handler" => of.handler.clone(), "source" => source.to_owned(), label => value);
+        let by_kind = |name| FailureKind::ALL.map(|kind| counter(name, "reason", kind.as_str()));
+        Self {
+            processed: RESULTS.map(|result| counter("hookfast_jobs_processed_total", "result", result)),
             retries: by_kind("hookfast_retries_total"),
             dead_letters: by_kind("hookfast_dead_letters_total"),
+            durations: of.durations.clone(),
+            stale: of.stale.clone(),
         }
     }
 
     /// Counts a run that was settled.
     pub(crate) fn count(&self, outcome: &Outcome, duration: Duration) {
         self.durations[result(outcome)].record(duration);
+        self.processed[result(outcome)].increment(1);
         match outcome {
-            Outcome::Succeeded => self.succeeded.increment(1),
-            Outcome::Failed { kind, .. } => {
-                self.failed.increment(1);
-                self.retries[index(*kind)].increment(1);
-            }
-            Outcome::Dead { kind, .. } => {
-                self.dead.increment(1);
-                self.count_dead(*kind);
-            }
-            Outcome::Snoozed { .. } => self.snoozed.increment(1),
-            Outcome::Interrupted { by, .. } => {
-                self.interrupted.increment(1);
-                self.retries[index(by.kind())].increment(1);
-            }
+            Outcome::Succeeded | Outcome::Snoozed { .. } => {}
+            Outcome::Failed { kind, .. } => self.retries[index(*kind)].increment(1),
+            Outcome::Dead { kind, .. } => self.count_dead(*kind),
+            Outcome::Interrupted { by, .. } => self.retries[index(by.kind())].increment(1),
         }
+    }
+
+    /// Counts a run whose job was given to another worker before its outcome was written.
+    pub(crate) fn count_stale(&self) {
+        self.stale.increment(1);
     }
 
     /// Counts a job whose lease had ended.
@@ -142,7 +164,7 @@ impl BacklogGauges {
 pub fn describe() {
     describe_counter!(
         "hookfast_jobs_processed_total",
-        "Runs of jobs by handler and by what came of them; a run that a crash cut short is not among them"
+        "Runs of jobs by handler, source of the event, and what came of them; a run that a crash cut short is not among them"
     );
     describe_counter!(
         "hookfast_stale_settle_total",
@@ -160,11 +182,11 @@ pub fn describe() {
     );
     describe_counter!(
         "hookfast_retries_total",
-        "Runs that will be repeated, by handler and by why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away; interrupted: the process was shut down or lost a lease while it lived"
+        "Runs that will be repeated, by handler, source of the event, and why they failed. Reason crash: the process died or lost its lease; pipeline: our store went away; interrupted: the process was shut down or lost a lease while it lived"
     );
     describe_counter!(
         "hookfast_dead_letters_total",
-        "Jobs that became dead letters, by handler and reason. Each needs a person: `hookfast dead-letters list`"
+        "Jobs that became dead letters, by handler, source of the event, and reason. Each needs a person: `hookfast dead-letters list`"
     );
     describe_gauge!(
         "hookfast_jobs",
@@ -191,4 +213,16 @@ pub fn describe() {
         "hookfast_stuck_runs",
         "Runs past their deadline that do not yield, each holding a thread until the process ends"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_series_of_a_source_are_looked_up_once() {
+        let ledger = Metrics::default().of(&HandlerName::new("ledger").expect("a name"));
+        assert!(Arc::ptr_eq(&ledger.of("stripe"), &ledger.of("stripe")));
+        assert!(!Arc::ptr_eq(&ledger.of("stripe"), &ledger.of("no-longer-configured")));
+    }
 }

@@ -11,11 +11,13 @@ use hookfast_webhook::{Failure, FailureKind, Next, RetryPolicy};
 use metrics::gauge;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::settle::Ended;
 use crate::worker::{Settings, Worker};
 
 /// How long a handler has to stop at its deadline, until it counts as stuck.
@@ -27,7 +29,13 @@ const LATEST_AFTER_A_PIPELINE_FAULT: Duration = Duration::from_secs(300);
 
 impl Worker {
     /// Runs the handler and says what came of it. Nothing, if the job is not ours any more.
-    pub(crate) async fn run_job(&self, mut claimed: Claimed, lost: &CancellationToken) -> Option<Settlement> {
+    pub(crate) async fn run_job(
+        &self,
+        mut claimed: Claimed,
+        lost: &CancellationToken,
+        place: OwnedSemaphorePermit,
+    ) -> Option<Ended> {
+        let metrics = self.metrics.of(&claimed.event.source);
         let (job, token, attempt) = (claimed.job.clone(), claimed.token, claimed.attempt);
         self.count_lag(&claimed);
         let (started_at, start) = (OffsetDateTime::now_utc(), Instant::now());
@@ -37,7 +45,8 @@ impl Worker {
         };
         log_failure(&job, attempt, &outcome);
         let (duration, worker) = (start.elapsed(), Arc::clone(&self.shared.name));
-        Some(Settlement { job, token, attempt, started_at, duration, worker, outcome })
+        let settlement = Settlement { job, token, attempt, started_at, duration, worker, outcome };
+        Some(Ended { settlement, metrics, place })
     }
 
     /// Reads a body among the handlers: copying a large one takes time, in which claims and commits would wait. Large ones of

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Point, Task};
 use crate::leases::Leases;
-use crate::metrics::Metrics;
+use crate::metrics::JobMetrics;
 use crate::sweeper::{LookAgain, hint};
 use crate::trouble::Trouble;
 
@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A run that ended.
 pub(crate) struct Ended {
     pub(crate) settlement: Settlement,
+    /// Where it is counted.
+    pub(crate) metrics: Arc<JobMetrics>,
     /// The job's place in the process, free once it is settled.
     pub(crate) place: OwnedSemaphorePermit,
 }
@@ -31,7 +33,6 @@ pub(crate) struct Ended {
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) queue: Arc<dyn Queue>,
-    pub(crate) metrics: Arc<Metrics>,
     /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.
     pub(crate) leases: Arc<Leases>,
     pub(crate) trouble: Arc<Trouble>,
@@ -53,9 +54,10 @@ impl Settler {
         faults::panic_in(Task::Settler);
         faults::pass(Point::BeforeSettle);
         let settlements: Vec<_> = batch.iter().map(|ended| ended.settlement.clone()).collect();
-        self.write(&settlements).await;
+        let metrics: Vec<_> = batch.iter().map(|ended| Arc::clone(&ended.metrics)).collect();
+        self.write(&settlements, &metrics).await;
         faults::pass(Point::AfterSettle);
-        let settled = |Ended { settlement, place }: Ended| {
+        let settled = |Ended { settlement, place, .. }: Ended| {
             drop(place);
             self.leases.let_go(&settlement.job, settlement.token).and_then(Arc::into_inner)
         };
@@ -70,12 +72,12 @@ impl Settler {
 
     /// Writes the outcomes, for as long as it takes. A lease that ends meanwhile makes them stale, and that is found out
     /// by the token.
-    async fn write(&self, settlements: &[Settlement]) {
-        let mut parts = vec![settlements];
-        while let Some(part) = parts.pop() {
+    async fn write(&self, settlements: &[Settlement], metrics: &[Arc<JobMetrics>]) {
+        let mut parts = vec![(settlements, metrics)];
+        while let Some((part, metrics)) = parts.pop() {
             match self.trouble.noting(self.store.settle(part)).await {
                 Ok(settled) => {
-                    self.count(part, &settled.stale);
+                    count(part, metrics, &settled.stale);
                     self.pardon(part, &settled.stale).await;
                     if !settled.next.is_empty() {
                         self.dispatch(settled.next.into_iter().map(hint).collect());
@@ -83,8 +85,9 @@ impl Settler {
                 }
                 // One of them cannot be written: find it.
                 Err(StoreError::Rejected(_)) if part.len() > 1 => {
-                    let (left, right) = part.split_at(part.len() / 2);
-                    parts.extend([right, left]);
+                    let middle = part.len() / 2;
+                    parts.push((&part[middle..], &metrics[middle..]));
+                    parts.push((&part[..middle], &metrics[..middle]));
                 }
                 Err(StoreError::Rejected(problem)) => {
                     let job = &part[0].job;
@@ -99,7 +102,7 @@ impl Settler {
                 Err(error @ StoreError::Unavailable(_)) => {
                     tracing::warn!(%error, jobs = part.len(), "outcomes could not be written; trying again");
                     tokio::time::sleep(PAUSE).await;
-                    parts.push(part);
+                    parts.push((part, metrics));
                 }
             }
         }
@@ -130,16 +133,15 @@ impl Settler {
             tracing::warn!(%error, "runs that lost their lease count as crashes until the store hears of them");
         }
     }
+}
 
-    fn count(&self, settlements: &[Settlement], stale: &[JobId]) {
-        for Settlement { job, outcome, duration, .. } in settlements {
-            let metrics = self.metrics.of(&job.handler);
-            if stale.contains(job) {
-                metrics.stale.increment(1);
-                tracing::warn!(event_id = %job.event, handler = %job.handler, "a run ended after its job was given to another worker; its outcome does not count");
-            } else {
-                metrics.count(outcome, *duration);
-            }
+fn count(settlements: &[Settlement], metrics: &[Arc<JobMetrics>], stale: &[JobId]) {
+    for (Settlement { job, outcome, duration, .. }, metrics) in settlements.iter().zip(metrics) {
+        if stale.contains(job) {
+            metrics.count_stale();
+            tracing::warn!(event_id = %job.event, handler = %job.handler, "a run ended after its job was given to another worker; its outcome does not count");
+        } else {
+            metrics.count(outcome, *duration);
         }
     }
 }

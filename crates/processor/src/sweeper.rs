@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{Ready, Store, StoreError, Sweep, Swept};
+use hookfast_store::{Crash, Ready, Store, StoreError, Sweep, Swept};
 use hookfast_webhook::{FailureKind, HandlerName};
 use metrics::Counter;
 use tokio::time::{MissedTickBehavior, interval};
@@ -127,11 +127,13 @@ impl Sweeper {
     }
 
     fn note(&self, swept: &Swept) {
-        for job in &swept.crashed {
-            self.metrics.of(&job.handler).count_crash();
-        }
-        for job in &swept.buried {
-            self.metrics.of(&job.handler).count_dead(FailureKind::Crash);
+        for Crash { job, source, is_buried } in &swept.crashed {
+            let metrics = self.metrics.of(&job.handler).of(source);
+            metrics.count_crash();
+            if !is_buried {
+                continue;
+            }
+            metrics.count_dead(FailureKind::Crash);
             // Jobs may have waited behind it.
             self.look_again.at(&job.handler);
             tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");

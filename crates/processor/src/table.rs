@@ -161,6 +161,7 @@ mod tests {
             handler: Arc::clone(Handlers::new().with(Held).get(Held::NAME).expect("it was added")),
             config: HandlerConfig { concurrency, ..HandlerConfig::default() },
             is_paused: false,
+            sources: Vec::new(),
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) 
         handler: Arc::clone(handlers.get(Idle::NAME).expect("it was added")),
         config: HandlerConfig::default(),
         is_paused: false,
+        sources: Vec::new(),
     };
     let surroundings =
         Surroundings { store: Arc::clone(store.store()), queue, handlers: Handle::current(), apart: None };

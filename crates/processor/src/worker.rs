@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hookfast_handler::AnyHandler;
 use hookfast_queue::{Pulled, Queue};
-use hookfast_store::{Claim, Claimed, JobId, Settlement, Store, StoreError, Token};
+use hookfast_store::{Claim, Claimed, JobId, Store, StoreError, Token};
 use hookfast_webhook::{EventId, HandlerName};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -113,11 +113,11 @@ struct Place {
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, assigned: Assigned) -> Arc<Self> {
-        let Assigned { name, handler, config, is_paused } = assigned;
+        let Assigned { name, handler, config, is_paused, sources } = assigned;
         let concurrency = config.concurrency;
         let writer = Writer::start(Arc::clone(&shared.store), &shared.must_end);
         Arc::new(Self {
-            metrics: shared.metrics.of(&name),
+            metrics: shared.metrics.begin(&name, &sources),
             name,
             settings: watch::Sender::new(Arc::new(Settings { handler, config })),
             pause: Pause::new(is_paused),
@@ -149,7 +149,8 @@ impl Worker {
 
     /// Changes what is run and how. Runs that have begun end as they began.
     pub(crate) fn change(&self, assigned: Assigned) {
-        let Assigned { handler, config, is_paused, .. } = assigned;
+        let Assigned { handler, config, is_paused, sources, .. } = assigned;
+        self.shared.metrics.begin(&self.name, &sources);
         if self.settings().config != config {
             tracing::info!(handler = %self.name, "the handler is run in another way from now on");
         }
@@ -272,9 +273,9 @@ impl Worker {
             let (job, token) = (claimed.job.clone(), claimed.token);
             match worker.place(&claimed).await {
                 Some(running) => {
-                    let settlement = worker.run_job(claimed, &lost).await;
+                    let ended = worker.run_job(claimed, &lost, place).await;
                     drop(running);
-                    worker.end(&job, token, settlement, place).await;
+                    worker.end(&job, token, ended).await;
                 }
                 None => worker.give_up(job, token).await,
             }
@@ -292,8 +293,8 @@ impl Worker {
             self.give_up(job, token).await;
             return Ok(());
         };
-        let settlement = self.run_job(claimed, &lost).await;
-        self.end(&job, token, settlement, place.of_process).await;
+        let ended = self.run_job(claimed, &lost, place.of_process).await;
+        self.end(&job, token, ended).await;
         Ok(())
     }
 
@@ -326,14 +327,14 @@ impl Worker {
 
     /// Hands the outcome to the settler, which lets go of the job when it is written. A run without an outcome has lost its
     /// job already.
-    async fn end(&self, job: &JobId, token: Token, settlement: Option<Settlement>, place: OwnedSemaphorePermit) {
-        let Some(settlement) = settlement else {
+    async fn end(&self, job: &JobId, token: Token, ended: Option<Ended>) {
+        let Some(ended) = ended else {
             drop(self.shared.leases.let_go(job, token));
             return;
         };
         self.shared.leases.renew_until(job, token, None);
         // The settler outlives all jobs.
-        let _ = self.shared.ended.send(Ended { settlement, place }).await;
+        let _ = self.shared.ended.send(ended).await;
     }
 
     /// Gives back a job that was not begun; another worker can have it at once. All that are given up at the same time share a

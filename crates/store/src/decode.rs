@@ -4,7 +4,9 @@
 use std::str::FromStr;
 
 use hookfast_webhook::HandlerName;
-use sqlx::Error;
+use sqlx::{ColumnIndex, Decode, Error, Row, Type};
+
+use crate::ByHandler;
 
 /// The value that this word of a table stands for.
 pub(crate) fn word<T: FromStr<Err = String>>(word: &str) -> Result<T, Error> {
@@ -19,6 +21,22 @@ pub(crate) fn optional_word<T: FromStr<Err = String>>(text: Option<&str>) -> Res
 /// A handler's name from a table.
 pub(crate) fn handler(name: &str) -> Result<HandlerName, Error> {
     HandlerName::new(name).map_err(|error| Error::Decode(error.into()))
+}
+
+/// What rows say, by the handler that each is about.
+pub(crate) fn by_handler<'r, R: Row, T>(
+    rows: &'r [R],
+    read: impl Fn(&'r R) -> Result<T, Error>,
+) -> Result<ByHandler<T>, Error>
+where
+    &'static str: ColumnIndex<R>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let mut found = ByHandler::new();
+    for row in rows {
+        found.entry(row.try_get("handler")?).or_default().push(read(row)?);
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

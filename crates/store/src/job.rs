@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority};
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, ProofKind};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -104,6 +104,8 @@ pub struct ClaimedEvent {
     pub occurred_at: Option<OffsetDateTime>,
     /// When it arrived.
     pub received_at: OffsetDateTime,
+    /// How the request was proved genuine.
+    pub proof: ProofKind,
     /// The URL it came to.
     pub url: String,
     /// The headers it came with.
@@ -314,12 +316,21 @@ pub struct Swept {
     pub has_more: bool,
     /// How many jobs were changed.
     pub changed: usize,
-    /// Those whose lease had ended.
-    pub crashed: Vec<JobId>,
-    /// Those of them that are dead letters now.
-    pub buried: Vec<JobId>,
+    /// The jobs among them whose lease had ended.
+    pub crashed: Vec<Crash>,
     /// Whether leases were left alone because the sweep had to wait for too long.
     pub came_late: bool,
+}
+
+/// A run whose lease had ended when the sweeper came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crash {
+    /// The job.
+    pub job: JobId,
+    /// The source of its event.
+    pub source: String,
+    /// Whether the job is a dead letter now.
+    pub is_buried: bool,
 }
 
 /// A place in the pending jobs of a handler, in the order in which they are due.

@@ -36,11 +36,11 @@ pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransact
 pub use error::{AskError, OpenError, StoreError, is_about_statement, is_outage, is_too_slow};
 pub use headers::StoredHeaders;
 pub use job::{
-    Backlog, Claim, Claimed, ClaimedEvent, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
+    Backlog, Claim, Claimed, ClaimedEvent, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, JobId, LostRun,
     NewJob, Outcome, Ready, Renewed, Settled, Settlement, Sweep, Swept, Token,
 };
 pub use open::{Config, Migrate, StoreUrl, open};
-pub use operate::{Act, Action, Attempt, Audit, Cursor, Effect, Filter, Found, Moment, Step, Which};
+pub use operate::{Act, Action, Attempt, Audit, ByHandler, Cursor, Effect, Filter, Found, Moment, Step, Which};
 pub use private::problem_of_private_file;
 pub use review::{Resolution, Review};
 pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
@@ -159,11 +159,11 @@ pub trait Operate: Send + Sync {
         self.count_within(which, filter, QUESTION_MAX).await?.ok_or(AskError::TooBroad(QUESTION_MAX))
     }
 
-    /// The runs of a job, the first one first.
-    async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError>;
+    /// The runs of every job of an event, the first one first.
+    async fn attempts(&self, event: EventId) -> Result<ByHandler<Attempt>, StoreError>;
 
-    /// The effects of a job, by key.
-    async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError>;
+    /// The effects of every job of an event, in the order of their keys.
+    async fn effects(&self, event: EventId) -> Result<ByHandler<Effect>, StoreError>;
 
     /// Notes that an operator begins an act.
     async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError>;

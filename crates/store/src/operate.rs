@@ -1,5 +1,6 @@
 //! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, enum_of_words};
@@ -169,6 +170,9 @@ pub struct Cursor {
     /// The handler.
     pub handler: String,
 }
+
+/// What the jobs of an event have, by handler. A job that has none of it is not in here.
+pub type ByHandler<T> = BTreeMap<String, Vec<T>>;
 
 /// A run of a job, as history.
 #[derive(Debug, Clone, PartialEq, Eq)]

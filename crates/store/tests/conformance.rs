@@ -12,6 +12,8 @@ mod effects;
 mod found_by;
 #[path = "conformance/heads.rs"]
 mod heads;
+#[path = "conformance/history.rs"]
+mod history;
 #[path = "conformance/large_bodies.rs"]
 mod large_bodies;
 #[path = "conformance/operate.rs"]

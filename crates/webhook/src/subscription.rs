@@ -29,6 +29,11 @@ impl Subscription {
     pub fn wants(&self, source: &str, event_type: &str) -> bool {
         self.interests.iter().any(|interest| interest.fits(source, event_type))
     }
+
+    /// Whether the handler wants any events of this source.
+    pub fn wants_some_of(&self, source: &str) -> bool {
+        self.interests.iter().any(|interest| interest.is_about(source))
+    }
 }
 
 /// Some types of events, of one source or of every source.
@@ -42,7 +47,11 @@ pub struct Interest {
 
 impl Interest {
     fn fits(&self, source: &str, event_type: &str) -> bool {
-        self.source.as_ref().is_none_or(|wanted| wanted.as_str() == source) && self.types.matches(event_type)
+        self.is_about(source) && self.types.matches(event_type)
+    }
+
+    fn is_about(&self, source: &str) -> bool {
+        self.source.as_ref().is_none_or(|wanted| wanted.as_str() == source)
     }
 }
 
@@ -220,6 +229,8 @@ mod tests {
         let fits = |text: &str, source| text.parse::<Interest>().expect("an interest").fits(source, "x");
         assert!(fits("stripe/*", "stripe") && !fits("stripe/*", "stripe-eu"));
         assert!(fits("*/x", "stripe-eu") && !fits("*/y", "stripe-eu"));
+        let is_about = |text: &str, source| text.parse::<Interest>().expect("an interest").is_about(source);
+        assert!(is_about("stripe/y", "stripe") && is_about("*/y", "stripe") && !is_about("stripe/*", "salla"));
         for bad in ["stripe", "Stripe/x", "stripe/", "/x"] {
             assert!(bad.parse::<Interest>().is_err(), "{bad}");
         }

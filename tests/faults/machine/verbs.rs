@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use hookfast_store::{
-    Act, Action, Audit, BegunEffect, Claim, Claimed, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind, JobId,
-    LostRun, Outcome, Resolution, Routed, Settlement, Sweep, Token,
+    Act, Action, Audit, BegunEffect, Claim, Claimed, Crash, DeadLetters, DueJobs, EffectError, EffectKey, EffectKind,
+    JobId, LostRun, Outcome, Resolution, Routed, Settlement, Sweep, Token,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -115,8 +115,10 @@ impl Sequence<'_> {
         let swept = self.store.sweep(&sweep).await.unwrap();
         let expected = self.model.sweep(handlers, crash_limit, judges_leases);
         agree("how many are swept", &swept.changed, &expected.changed);
-        agree("who crashed", &sorted(swept.crashed), &self.ids(&expected.crashed));
-        agree("who is buried", &sorted(swept.buried), &self.ids(&expected.buried));
+        let jobs = |crashes: &[Crash]| sorted(crashes.iter().map(|crash| crash.job.clone()).collect());
+        let buried: Vec<_> = swept.crashed.iter().filter(|crash| crash.is_buried).cloned().collect();
+        agree("who crashed", &jobs(&swept.crashed), &self.ids(&expected.crashed));
+        agree("who is buried", &jobs(&buried), &self.ids(&expected.buried));
     }
 
     /// Page by page. That it changes nothing shows when the rows are compared.

@@ -1,12 +1,13 @@
 //! Events, as a line in a list and in full.
 
 use data_encoding::BASE64;
-use hookfast_store::{self as store, JobId, Operate, StoreError};
-use hookfast_webhook::{EventId, HandlerName, JobState, Priority};
+use hookfast_store::{self as store, Operate, StoreError};
+use hookfast_webhook::{EventId, JobState, Priority};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::serde::rfc3339;
 
+use super::job::views;
 use super::{AttemptView, ReviewView};
 
 /// An event as a line in a list.
@@ -173,23 +174,18 @@ pub struct EventJobView {
 
 /// The jobs of an event, each with its attempts.
 pub async fn jobs_of(store: &dyn Operate, event: EventId) -> Result<Vec<EventJobView>, StoreError> {
-    let mut jobs = Vec::new();
-    for job in store.jobs_of(event).await? {
-        let history = match HandlerName::new(&job.handler) {
-            Ok(handler) => store.attempts(&JobId { event, handler }).await?,
-            Err(_) => Vec::new(),
-        };
-        jobs.push(EventJobView {
-            handler: job.handler,
-            state: job.state,
-            attempts: job.attempts,
-            due_at: job.due_at,
-            priority: job.priority.as_str(),
-            reason: job.reason,
-            finished_at: job.finished_at,
-            review: job.review.as_ref().map(ReviewView::from),
-            history: history.iter().map(AttemptView::from).collect(),
-        });
-    }
-    Ok(jobs)
+    let jobs = store.jobs_of(event).await?;
+    let attempts = store.attempts(event).await?;
+    let view = |job: store::JobSummary| EventJobView {
+        history: views(attempts.get(&job.handler)),
+        handler: job.handler,
+        state: job.state,
+        attempts: job.attempts,
+        due_at: job.due_at,
+        priority: job.priority.as_str(),
+        reason: job.reason,
+        finished_at: job.finished_at,
+        review: job.review.as_ref().map(ReviewView::from),
+    };
+    Ok(jobs.into_iter().map(view).collect())
 }

@@ -1,11 +1,15 @@
 //! Jobs, their attempts and their effects.
 
-use hookfast_store::{self as store, AskError, Filter, Found, JobId, Operate, Which};
-use hookfast_webhook::{EventId, JobState};
+use std::collections::BTreeMap;
+
+use hookfast_store::{self as store, AskError, Filter, Found, Operate, Which};
+use hookfast_webhook::{EventId, HandlerName, JobState};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::serde::rfc3339;
+
+use crate::operate::HandlerJobs;
 
 /// A job as a line in a list, or an event without a handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -122,6 +126,33 @@ pub struct DeadLetterView {
     pub effects: Vec<EffectView>,
 }
 
+/// The dead letters of an event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeadLettersView {
+    /// The event.
+    pub event_id: String,
+    /// Its dead letters, one for each handler.
+    pub dead_letters: Vec<DeadLetterView>,
+}
+
+/// The unfinished jobs and dead letters of a handler, in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HandlerJobsView {
+    /// The handler.
+    pub handler: String,
+    /// Whether it is configured.
+    pub configured: bool,
+    /// The number of jobs in each state.
+    pub jobs: BTreeMap<JobState, u64>,
+}
+
+impl From<&HandlerJobs> for HandlerJobsView {
+    fn from(of: &HandlerJobs) -> Self {
+        let HandlerJobs { handler, is_configured, by_state } = of;
+        Self { handler: handler.clone(), configured: *is_configured, jobs: by_state.clone() }
+    }
+}
+
 /// An attempt: one run of a job and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttemptView {
@@ -194,15 +225,17 @@ pub async fn dead_letters_of(
     handler: Option<&str>,
 ) -> Result<Vec<DeadLetterView>, AskError> {
     let filter = Filter { events: vec![event], handler: handler.map(Into::into), ..Filter::default() };
-    let mut letters = Vec::new();
-    for found in store.find(Which::DeadLetters, &filter, None, EVERY_HANDLER).await? {
-        let Some(handler) = found.handler.clone() else { continue };
-        let id = JobId { event, handler };
-        letters.push(DeadLetterView {
-            job: (&found).into(),
-            history: store.attempts(&id).await?.iter().map(AttemptView::from).collect(),
-            effects: store.effects(&id).await?.iter().map(EffectView::from).collect(),
-        });
-    }
-    Ok(letters)
+    let found = store.find(Which::DeadLetters, &filter, None, EVERY_HANDLER).await?;
+    let (attempts, effects) = (store.attempts(event).await?, store.effects(event).await?);
+    let view = |(found, handler): (&Found, &HandlerName)| DeadLetterView {
+        job: found.into(),
+        history: views(attempts.get(handler.as_str())),
+        effects: views(effects.get(handler.as_str())),
+    };
+    Ok(found.iter().filter_map(|found| Some((found, found.handler.as_ref()?))).map(view).collect())
+}
+
+/// The views of what a job has.
+pub(super) fn views<'a, T, V: From<&'a T>>(rows: Option<&'a Vec<T>>) -> Vec<V> {
+    rows.into_iter().flatten().map(V::from).collect()
 }

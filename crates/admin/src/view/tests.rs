@@ -1,5 +1,7 @@
 //! The JSON of each read model. Scripts rely on it, so fields may be added but never renamed.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use hookfast_store::{self as store, Found};
@@ -9,6 +11,7 @@ use time::macros::datetime;
 use uuid::Uuid;
 
 use super::*;
+use crate::operate::{Count, HandlerJobs, Outcome, Preview, Progress};
 
 const ID: &str = "01a1ec6e-a5a7-7094-a7c3-043dd2eeac1e";
 
@@ -54,6 +57,64 @@ fn a_job() {
     letter["effects"] = json!([]);
     let dead = DeadLetterView { job: (&found()).into(), history: Vec::new(), effects: Vec::new() };
     assert_eq!(to_value(dead).expect("JSON"), letter);
+}
+
+#[test]
+fn the_jobs_of_a_handler() {
+    let jobs = HandlerJobs {
+        handler: "ledger".into(),
+        is_configured: true,
+        by_state: [(JobState::Pending, 2), (JobState::DeadLetter, 1)].into(),
+    };
+    let expected = json!({"handler": "ledger", "configured": true, "jobs": {"pending": 2, "dead_letter": 1}});
+    assert_eq!(to_value(HandlerJobsView::from(&jobs)).expect("JSON"), expected);
+    let letters = DeadLettersView { event_id: ID.into(), dead_letters: Vec::new() };
+    assert_eq!(to_value(letters).expect("JSON"), json!({"event_id": ID, "dead_letters": []}));
+}
+
+#[test]
+fn an_act_before_and_after() {
+    let ones = |word: &str| BTreeMap::from([(word.to_owned(), 1)]);
+    let seen = Preview {
+        count: Count::MoreThan(9),
+        looked_at: 1,
+        skipped: 0,
+        by_handler: ones("ledger"),
+        by_reason: ones("timeout"),
+        by_type: ones("invoice.paid"),
+        sample: vec![found()],
+    };
+    let expected = json!({
+        "dry_run": true, "found": 9, "found_is_exact": false, "looked_at": 1, "skipped": 0, "by_handler": {"ledger": 1},
+        "by_reason": {"timeout": 1}, "by_type": {"invoice.paid": 1}, "sample": [JobView::from(&found())],
+    });
+    assert_eq!(to_value(PreviewView::from(&seen)).expect("JSON"), expected);
+    let progress = Progress { found: 3, changed: 2, skipped: 1 };
+    let outcome = OutcomeView::from(&Outcome { audit: id(), progress, is_done: true });
+    let expected = json!({"audit": ID, "found": 3, "changed": 2, "skipped": 1, "done": true});
+    assert_eq!(to_value(outcome).expect("JSON"), expected);
+    let expected = json!({"audit": null, "found": 0, "changed": 0, "skipped": 0, "done": true});
+    assert_eq!(to_value(OutcomeView::nothing_found()).expect("JSON"), expected);
+}
+
+#[test]
+fn a_spool() {
+    let time = datetime!(2026-07-01 08:00 UTC);
+    let status = store::SpoolStatus { events: 2, refused: 1, oldest: Some(time), bytes: 4096 };
+    let aside = store::SetAside {
+        id: EventId(id()),
+        source: "stripe".into(),
+        received_at: time,
+        size_bytes: 7,
+        reason: "no".into(),
+    };
+    let expected = json!({
+        "path": "s.db", "events": 2, "refused": 1, "oldest": "2026-07-01T08:00:00Z", "bytes": 4096, "max_bytes": 8192,
+        "set_aside": [{
+            "id": ID, "source": "stripe", "received_at": "2026-07-01T08:00:00Z", "size_bytes": 7, "reason": "no",
+        }],
+    });
+    assert_eq!(to_value(SpoolView::new(Path::new("s.db"), 8192, &status, &[aside])).expect("JSON"), expected);
 }
 
 #[test]

@@ -4,14 +4,13 @@ use std::io::{self, BufRead, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use hookfast_admin::operate::{ActError, Count, Preview, Progress, Selection, how_many};
-use hookfast_admin::view::JobView;
+use hookfast_admin::view::{OutcomeView, PreviewView};
 use hookfast_store::{Filter, Resolution, Store, Which};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::tables::{print_dead_letters, print_unhandled};
+use super::tables::{print_dead_letters, print_json, print_unhandled};
 use crate::exit::Exit;
 use crate::log_lines;
 use crate::printable::plain;
@@ -118,7 +117,7 @@ pub(crate) async fn say_nothing_found(store: &dyn Store, selection: &Selection, 
     }
     let finished = how_many(store, Which::Finished, &selection.filter, 0, 0).await?.at_least();
     if as_json {
-        outln!("{}", json!({"found": 0}));
+        print_json(&OutcomeView::nothing_found());
         return Ok(());
     }
     outln!("Nothing to do: there are no {} like that.", words(selection.which));
@@ -172,18 +171,11 @@ pub(crate) fn confirm(selection: &Selection, count: Count, verb: &str, yes: bool
 
 /// What an act would be about.
 pub(crate) fn print_preview(seen: &Preview, selection: &Selection, as_json: bool) {
-    let Preview { count, looked_at, skipped, by_handler, by_reason, by_type, sample } = seen;
     if as_json {
-        let sample: Vec<_> = sample.iter().map(JobView::from).collect();
-        outln!(
-            "{}",
-            json!({
-                "dry_run": true, "found": count.at_least(), "found_is_exact": count.is_exact(), "looked_at": looked_at, "skipped": skipped,
-                "by_handler": by_handler, "by_reason": by_reason, "by_type": by_type, "sample": sample,
-            })
-        );
+        print_json(&PreviewView::from(seen));
         return;
     }
+    let Preview { count, looked_at, skipped, by_handler, by_reason, by_type, sample } = seen;
     outln!("{count} {}; nothing was changed.", words(selection.which));
     if count.at_least() > *looked_at || !count.is_exact() {
         outln!("Of the first {looked_at}:");

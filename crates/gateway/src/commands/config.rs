@@ -4,9 +4,10 @@ use std::path::Path;
 
 use clap::Subcommand;
 use hookfast_handler::Handlers;
-use serde_json::json;
+use serde::Serialize;
 
-use crate::config::{Settings, Shown, load, load_for_operators};
+use super::tables::print_json;
+use crate::config::{Problem, Settings, Shown, load, load_for_operators};
 use crate::exit::Exit;
 
 #[derive(Debug, Subcommand)]
@@ -35,16 +36,19 @@ pub(crate) fn run(command: &ConfigCommand, file: Option<&Path>, handlers: &Handl
     }
 }
 
+/// What `hookfast config check --json` prints.
+#[derive(Serialize)]
+struct Checked<'a> {
+    ok: bool,
+    problems: &'a [Problem],
+}
+
 /// `hookfast config check`
 fn check(file: Option<&Path>, handlers: &Handlers, as_json: bool) -> Result<(), Exit> {
     let loaded = load(file, handlers);
     if as_json {
         let problems = loaded.as_ref().err().map_or(&[][..], Vec::as_slice);
-        let problems: Vec<_> = problems
-            .iter()
-            .map(|problem| json!({"origin": problem.origin, "key": problem.key, "problem": problem.problem}))
-            .collect();
-        outln!("{}", json!({"ok": loaded.is_ok(), "problems": problems}));
+        print_json(&Checked { ok: loaded.is_ok(), problems });
     }
     let config = loaded.map_err(Exit::Config)?;
     if !as_json {
@@ -55,10 +59,11 @@ fn check(file: Option<&Path>, handlers: &Handlers, as_json: bool) -> Result<(), 
 
 /// `hookfast config show`: what it prints is TOML again, apart from the secrets.
 fn show(settings: &Settings, as_json: bool) {
-    for Shown { key, value, origin } in settings.shown() {
+    for shown in settings.shown() {
         if as_json {
-            outln!("{}", json!({"key": key, "value": value, "origin": origin}));
+            print_json(&shown);
         } else {
+            let Shown { key, value, origin } = shown;
             let line = format!("{key} = {value}");
             outln!("{line:60}  # {origin}");
         }

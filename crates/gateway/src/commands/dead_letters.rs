@@ -2,10 +2,9 @@
 
 use clap::{Args, Subcommand};
 use hookfast_admin::operate::{Reopen, Resolve, how_many, preview, reopen as reopen_all, resolve as resolve_all};
-use hookfast_admin::view::{DeadLetterView, EffectView, JobView, dead_letters_of};
+use hookfast_admin::view::{DeadLetterView, DeadLettersView, EffectView, JobView, OutcomeView, dead_letters_of};
 use hookfast_store::{Operate, Which};
 use hookfast_webhook::EventId;
-use serde_json::json;
 use uuid::Uuid;
 
 use super::act::{ActArguments, ResolveAs, SAMPLE, confirm, print_preview, resolution, say_nothing_found};
@@ -160,26 +159,25 @@ async fn reopen(config: OperatorConfig, arguments: ReopenArguments) -> Result<()
     };
     let outcome = reopen_all(&*store, &order, |_| {}).await?;
     store.close().await;
-    let reopened = outcome.progress.changed;
     if arguments.json {
-        outln!("{}", json!({"audit": outcome.audit.to_string(), "reopened": reopened}));
+        print_json(&OutcomeView::from(&outcome));
     } else {
-        outln!("Reopened: {reopened}. Noted in the audit as {}.", outcome.audit);
+        outln!("Reopened: {}. Noted in the audit as {}.", outcome.progress.changed, outcome.audit);
     }
     Ok(())
 }
 
 async fn show(config: OperatorConfig, arguments: &ShowArguments) -> Result<(), Exit> {
     let store = open_existing(&config).await?;
-    let letters = dead_letters_of(&*store, EventId(arguments.event), arguments.handler.as_deref()).await?;
-    if letters.is_empty() {
+    let dead_letters = dead_letters_of(&*store, EventId(arguments.event), arguments.handler.as_deref()).await?;
+    if dead_letters.is_empty() {
         return Err(none_of(&*store, arguments).await?);
     }
     store.close().await;
     if arguments.json {
-        outln!("{}", json!({"event_id": arguments.event.to_string(), "dead_letters": letters}));
+        print_json(&DeadLettersView { event_id: arguments.event.to_string(), dead_letters });
     } else {
-        letters.iter().for_each(print);
+        dead_letters.iter().for_each(print);
     }
     Ok(())
 }
@@ -213,7 +211,7 @@ async fn resolve(config: OperatorConfig, arguments: ResolveArguments) -> Result<
     let outcome = resolve_all(&*store, &order, |_| {}).await?;
     store.close().await;
     if act.json {
-        outln!("{}", json!({"audit": outcome.audit.to_string(), "resolved": outcome.progress.changed}));
+        print_json(&OutcomeView::from(&outcome));
     } else {
         outln!(
             "Resolved as {}: {}. Noted in the audit as {}.",

@@ -5,10 +5,9 @@ use clap::{Args, Subcommand};
 use hookfast_admin::operate::{
     Abandon, HandlerJobs, Outcome, Progress, Selection, Targets, abandon, how_many, preview, resume_abandon, summary,
 };
-use hookfast_admin::view::{JobView, ListedJobView};
+use hookfast_admin::view::{HandlerJobsView, JobView, ListedJobView, OutcomeView};
 use hookfast_store::{Filter, Found, Store, Which};
 use hookfast_webhook::{HandlerName, JobState};
-use serde_json::json;
 use uuid::Uuid;
 
 use super::act::{
@@ -232,9 +231,7 @@ fn print_table(found: &[Found], handlers: &Targets) {
 
 fn print_summary(all: &[HandlerJobs], as_json: bool) {
     if as_json {
-        for HandlerJobs { handler, is_configured, by_state } in all {
-            outln!("{}", json!({"handler": handler, "configured": is_configured, "jobs": by_state}));
-        }
+        all.iter().for_each(|jobs| print_json(&HandlerJobsView::from(jobs)));
         return;
     }
     if all.is_empty() {
@@ -339,8 +336,7 @@ async fn go_on(store: &dyn Store, audit: Uuid, handlers: &Targets, as_json: bool
 fn report(outcome: &Outcome, onto: Option<&HandlerName>, as_json: bool) -> Result<(), Exit> {
     let Outcome { audit, progress: Progress { found, changed, skipped }, is_done } = *outcome;
     if as_json {
-        let audit = audit.to_string();
-        outln!("{}", json!({"audit": audit, "found": found, "changed": changed, "skipped": skipped, "done": is_done}));
+        print_json(&OutcomeView::from(outcome));
     }
     if !is_done {
         let way_on = format!("`{RESUME} {audit}` continues it");

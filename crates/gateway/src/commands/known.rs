@@ -48,12 +48,14 @@ async fn is_handler(store: &dyn Store, handlers: &Targets, name: &str) -> Result
     Ok(finished != Some(0))
 }
 
-fn refuse(flag: &str, what: &str, name: &str, mut known: Vec<String>) -> Result<(), Exit> {
-    if known.iter().any(|known| known == name) {
-        return Ok(());
-    }
+fn refuse(flag: &str, what: &str, name: &str, known: Vec<String>) -> Result<(), Exit> {
+    if known.iter().any(|known| known == name) { Ok(()) } else { Err(no_such(flag, what, name, known)) }
+}
+
+/// Says that what the flag names does not exist, and what there is.
+pub(crate) fn no_such(flag: &str, what: &str, name: &str, mut known: Vec<String>) -> Exit {
     known.sort();
     known.dedup();
     let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-    Err(Exit::usage(flag, format!("there is no {what} `{}`; there is: {known}", name.escape_debug())))
+    Exit::usage(flag, format!("there is no {what} `{}`; there is: {known}", name.escape_debug()))
 }

@@ -7,12 +7,12 @@ mod dead_letters;
 mod events;
 pub(crate) mod filter;
 mod jobs;
-mod known;
+pub(crate) mod known;
 mod migrate;
 mod providers;
 mod replay;
 mod spool;
-mod tables;
+pub(crate) mod tables;
 mod who;
 
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! `hookfast providers` and `hookfast providers show NAME`.
 
-use serde_json::json;
-
 use std::path::Path;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
+use super::tables::print_json;
 use crate::config;
 use crate::exit::Exit;
 use crate::providers::{Kind, Providers};
@@ -47,7 +47,7 @@ fn list(providers: &Providers, as_json: bool) {
     let mut kinds: Vec<_> = providers.iter().collect();
     kinds.sort_by_key(|kind| kind.name());
     if as_json {
-        kinds.iter().for_each(|kind| outln!("{}", summary(kind)));
+        kinds.iter().for_each(|kind| print_json(&summary(kind)));
         return;
     }
     let width = kinds.iter().map(|kind| kind.name().len()).max().unwrap_or_default();
@@ -62,9 +62,7 @@ fn list(providers: &Providers, as_json: bool) {
 fn show(providers: &Providers, name: &str, as_json: bool) -> Result<(), Exit> {
     let kind = providers.find(name).map_err(Exit::NotFound)?;
     if as_json {
-        let mut summary = summary(kind);
-        summary["contract"] = kind.contract().into();
-        outln!("{summary}");
+        print_json(&Summary { contract: Some(kind.contract()), ..summary(kind) });
     } else {
         outln!("{}", kind.contract().trim_end());
         let settings = kind.settings();
@@ -75,12 +73,26 @@ fn show(providers: &Providers, name: &str, as_json: bool) -> Result<(), Exit> {
     Ok(())
 }
 
-fn summary(kind: &Kind) -> serde_json::Value {
-    json!({
-        "name": kind.name(),
-        "scheme": kind.scheme(),
-        "dedupe": kind.dedupe(),
-        "settings": kind.settings(),
-        "vector_tested": kind.is_vector_tested(),
-    })
+/// What `--json` prints of a provider.
+#[derive(Serialize)]
+struct Summary<'a> {
+    name: &'a str,
+    scheme: String,
+    dedupe: String,
+    settings: Vec<&'static str>,
+    vector_tested: bool,
+    /// Only `show` prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contract: Option<String>,
+}
+
+fn summary(kind: &Kind) -> Summary<'_> {
+    Summary {
+        name: kind.name(),
+        scheme: kind.scheme(),
+        dedupe: kind.dedupe(),
+        settings: kind.settings(),
+        vector_tested: kind.is_vector_tested(),
+        contract: None,
+    }
 }

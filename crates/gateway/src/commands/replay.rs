@@ -6,9 +6,9 @@ use clap::Args;
 use hookfast_admin::operate::{
     BATCH_MAX, Outcome, Progress, Replay, Selection, Targets, how_many, preview, replay, resume, unfinished,
 };
+use hookfast_admin::view::OutcomeView;
 use hookfast_store::{Found, Store, Which};
 use hookfast_webhook::{HandlerName, JobState};
-use serde_json::json;
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -19,6 +19,7 @@ use super::act::{
 use super::filter::{self, FilterArguments};
 use super::known::refuse_unknown;
 use super::open_existing;
+use super::tables::print_json;
 use super::who::who;
 use crate::config::OperatorConfig;
 use crate::exit::Exit;
@@ -204,8 +205,7 @@ async fn go_on(
 fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
     let Outcome { audit, progress: Progress { found, changed, skipped }, is_done } = *outcome;
     if as_json {
-        let audit = audit.to_string();
-        outln!("{}", json!({"audit": audit, "found": found, "replayed": changed, "skipped": skipped, "done": is_done}));
+        print_json(&OutcomeView::from(outcome));
     }
     if !is_done {
         let way_on = format!("`{RESUME} {audit}` continues it");

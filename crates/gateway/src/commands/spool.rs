@@ -1,9 +1,9 @@
 //! `hookfast spool`
 
+use hookfast_admin::view::SpoolView;
 use hookfast_store::{SetAside, Spool, SpoolStatus, StoreUrl};
-use serde_json::{Value, json};
 
-use super::tables::{rfc3339, to_the_second};
+use super::tables::{print_json, to_the_second};
 use crate::config::OperatorConfig;
 use crate::exit::Exit;
 
@@ -22,19 +22,12 @@ pub(crate) async fn show(config: OperatorConfig, as_json: bool) -> Result<(), Ex
     let path = spool.file.path;
     let empty = SpoolStatus { events: 0, refused: 0, oldest: None, bytes: 0 };
     let (status, aside) = Spool::look(&path, SHOWN).await?.unwrap_or((empty, Vec::new()));
-    let SpoolStatus { events, refused, oldest, bytes } = status;
     let max_bytes = spool.file.max_bytes;
     if as_json {
-        let oldest = oldest.map(rfc3339);
-        let path = path.display().to_string();
-        let aside: Vec<_> = aside.iter().map(as_value).collect();
-        outln!(
-            "{}",
-            json!({"path": path, "events": events, "refused": refused, "set_aside": aside, "oldest": oldest,
-                   "bytes": bytes, "max_bytes": max_bytes})
-        );
+        print_json(&SpoolView::new(&path, max_bytes, &status, &aside));
         return Ok(());
     }
+    let SpoolStatus { events, refused, oldest, bytes } = status;
     match oldest {
         None => outln!("No event waits in the spool {}.", path.display()),
         Some(oldest) => {
@@ -62,10 +55,4 @@ fn print_set_aside(refused: u64, aside: &[SetAside]) {
     outln!(
         "The gateway tries them again, after 5 minutes at first, then less often up to once an hour, and at its start."
     );
-}
-
-fn as_value(event: &SetAside) -> Value {
-    let SetAside { id, source, received_at, size_bytes, reason } = event;
-    let received_at = rfc3339(*received_at);
-    json!({"id": id.to_string(), "source": source, "received_at": received_at, "size_bytes": size_bytes, "reason": reason})
 }

@@ -29,6 +29,7 @@ use hookfast_handler::Handlers;
 use hookfast_ingest::SourceLimits;
 use hookfast_store::SpoolConfig;
 use hookfast_webhook::{Provider, Secrets, SourceName};
+use serde::Serialize;
 
 use crate::providers::Providers;
 use document::Document;
@@ -128,7 +129,7 @@ impl fmt::Debug for SourceConfig {
 }
 
 /// Something wrong with the configuration: where, what, and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The file and line, or the variable.
     pub origin: String,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use toml::{Table, Value};
 
 use super::{SECTIONS, parse};
@@ -46,6 +47,7 @@ struct Setting {
 pub(crate) struct Settings(BTreeMap<(usize, String), Setting>);
 
 /// A key as it may be shown.
+#[derive(Serialize)]
 pub(crate) struct Shown<'a> {
     pub(crate) key: &'a str,
     pub(crate) value: Value,

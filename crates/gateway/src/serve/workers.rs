@@ -152,12 +152,14 @@ pub(crate) fn assigned(config: &Config, role: &Role) -> Vec<Assigned> {
         _ => true,
     };
     let wanted = config.handlers.iter().filter(is_wanted);
+    let sources: Vec<_> = config.sources.keys().map(ToString::to_string).collect();
     wanted
         .map(|ConfiguredHandler { subscription, handler, config, is_paused }| Assigned {
             name: subscription.handler.clone(),
             handler: Arc::clone(handler),
             config: config.clone(),
             is_paused: *is_paused,
+            sources: sources.iter().filter(|source| subscription.wants_some_of(source)).cloned().collect(),
         })
         .collect()
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::send::Outcome;
+use crate::commands::tables::print_json;
 use crate::printable::plain;
 
 pub(super) struct Report {
@@ -23,6 +24,25 @@ pub(super) struct Report {
     elapsed: Duration,
     /// Sorted.
     latencies: Vec<Duration>,
+}
+
+/// The report as `--json` prints it.
+#[derive(Serialize)]
+struct ReportView<'a> {
+    requests: usize,
+    events: usize,
+    duplicates: usize,
+    accepted: usize,
+    refused: usize,
+    retries: u32,
+    answers: &'a BTreeMap<String, usize>,
+    answer: Option<&'a str>,
+    seconds: f64,
+    requests_per_second: f64,
+    p50_ms: f64,
+    p90_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
 }
 
 impl Report {
@@ -58,7 +78,7 @@ impl Report {
 
     pub(super) fn print(&self, as_json: bool) {
         if as_json {
-            outln!("{}", self.json());
+            print_json(&self.view());
             return;
         }
         let answers: Vec<_> = self.answers.iter().map(|(answer, count)| format!("{count} x {answer}")).collect();
@@ -76,23 +96,23 @@ impl Report {
         outln!("rate      {:.0} requests a second, {:.2} s in all", self.rate(), self.elapsed.as_secs_f64());
     }
 
-    fn json(&self) -> serde_json::Value {
-        json!({
-            "requests": self.requests,
-            "events": self.events,
-            "duplicates": self.duplicates,
-            "accepted": self.accepted,
-            "refused": self.refused,
-            "retries": self.retries,
-            "answers": self.answers,
-            "answer": self.answer,
-            "seconds": self.elapsed.as_secs_f64(),
-            "requests_per_second": self.rate(),
-            "p50_ms": self.percentile_ms(0.5),
-            "p90_ms": self.percentile_ms(0.9),
-            "p99_ms": self.percentile_ms(0.99),
-            "max_ms": self.percentile_ms(1.0),
-        })
+    fn view(&self) -> ReportView<'_> {
+        ReportView {
+            requests: self.requests,
+            events: self.events,
+            duplicates: self.duplicates,
+            accepted: self.accepted,
+            refused: self.refused,
+            retries: self.retries,
+            answers: &self.answers,
+            answer: self.answer.as_deref(),
+            seconds: self.elapsed.as_secs_f64(),
+            requests_per_second: self.rate(),
+            p50_ms: self.percentile_ms(0.5),
+            p90_ms: self.percentile_ms(0.9),
+            p99_ms: self.percentile_ms(0.99),
+            max_ms: self.percentile_ms(1.0),
+        }
     }
 
     fn rate(&self) -> f64 {

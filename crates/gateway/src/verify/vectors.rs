@@ -5,10 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use hookfast_webhook::vectors::{self, Outcome};
-use serde_json::json;
+use serde::Serialize;
 use toml::Table;
 
 use super::read_limited;
+use crate::commands::tables::print_json;
 use crate::exit::Exit;
 use crate::printable::plain;
 use crate::providers::Providers;
@@ -20,7 +21,8 @@ pub(super) fn run(providers: &Providers, files: &[PathBuf], as_json: bool) -> Re
     }
     let disagreeing = outcomes.iter().filter(|(_, outcome)| !outcome.differences.is_empty()).count();
     if as_json {
-        print_json(&outcomes, disagreeing);
+        let vectors = outcomes.iter().map(|(file, outcome)| VectorView::new(file, outcome)).collect();
+        print_json(&Agreement { vectors, agree: outcomes.len() - disagreeing, disagree: disagreeing });
     } else {
         outcomes.iter().for_each(|(_, outcome)| print_line(outcome));
         outln!("{} vectors: {} agree, {disagreeing} disagree", outcomes.len(), outcomes.len() - disagreeing);
@@ -54,20 +56,29 @@ fn print_line(outcome: &Outcome) {
     }
 }
 
-fn print_json(outcomes: &[(&Path, Outcome)], disagreeing: usize) {
-    let vectors: Vec<_> = outcomes
-        .iter()
-        .map(|(file, outcome)| {
-            json!({
-                "file": file.display().to_string(),
-                "id": outcome.id,
-                "name": outcome.name,
-                "level": outcome.level,
-                "agrees": outcome.differences.is_empty(),
-                "verdict": outcome.verdict,
-                "differences": outcome.differences,
-            })
-        })
-        .collect();
-    outln!("{}", json!({"vectors": vectors, "agree": outcomes.len() - disagreeing, "disagree": disagreeing}));
+/// What `--json` prints of all files.
+#[derive(Serialize)]
+struct Agreement<'a> {
+    vectors: Vec<VectorView<'a>>,
+    agree: usize,
+    disagree: usize,
+}
+
+#[derive(Serialize)]
+struct VectorView<'a> {
+    file: String,
+    id: &'a str,
+    name: &'a str,
+    level: &'a str,
+    agrees: bool,
+    verdict: &'a str,
+    differences: &'a [String],
+}
+
+impl<'a> VectorView<'a> {
+    fn new(file: &Path, outcome: &'a Outcome) -> Self {
+        let Outcome { id, name, level, differences, verdict } = outcome;
+        let file = file.display().to_string();
+        Self { file, id, name, level, agrees: differences.is_empty(), verdict, differences }
+    }
 }

@@ -1,16 +1,21 @@
 //! Makes genuine events of test events, by way of a provider that reads whatever the test says.
 
-use hookfast_webhook::signature::prove_token;
+use hookfast_webhook::signature::{Scheme, prove_token};
 use hookfast_webhook::{
-    Arrival, EventId, NoSample, Proved, Provider, Reading, Refusal, Request, RequestId, SampleOrder, Secret, Secrets,
-    SourceName, Unreadable, verify,
+    Arrival, EventId, NoSample, Proof, ProofKind, Proved, Provider, Reading, Refusal, Request, RequestId, SampleOrder,
+    Secret, Secrets, SourceName, Unreadable, verify,
 };
 use time::OffsetDateTime;
 
 use super::TestEvent;
 
 /// A provider whose events are whatever the test says.
-struct TestProvider(Reading);
+struct TestProvider {
+    reading: Reading,
+    proof: ProofKind,
+}
+
+const SECRET: &str = "test";
 
 impl Provider for TestProvider {
     fn name(&self) -> &'static str {
@@ -21,12 +26,22 @@ impl Provider for TestProvider {
         &[]
     }
 
-    fn prove(&self, _: &Request, secrets: &Secrets, _: OffsetDateTime) -> Result<Proved, Refusal> {
-        prove_token(secrets, b"test").map(Proved::from)
+    fn prove(&self, request: &Request, secrets: &Secrets, _: OffsetDateTime) -> Result<Proved, Refusal> {
+        let signed = || {
+            let signature = Scheme::HMAC_SHA256.sign(&secret(), &[&request.body]);
+            Scheme::HMAC_SHA256.prove(secrets, &[&request.body], &Vec::from_iter(signature))
+        };
+        let proof = match self.proof {
+            ProofKind::Signature | ProofKind::SignatureWithoutType => signed()?,
+            ProofKind::PartialSignature => signed()?.of_a_part(),
+            ProofKind::Token => prove_token(secrets, SECRET.as_bytes())?,
+            ProofKind::Unsigned => Proof::unsigned(),
+        };
+        Ok(proof.into())
     }
 
     fn read(&self, _: &Request) -> Result<Vec<Reading>, Unreadable> {
-        Ok(vec![self.0.clone()])
+        Ok(vec![self.reading.clone()])
     }
 
     fn sample_kinds(&self) -> Vec<&str> {
@@ -38,12 +53,17 @@ impl Provider for TestProvider {
     }
 }
 
+fn secret() -> Secret {
+    Secret::new(SECRET).expect("not blank")
+}
+
 pub(super) fn genuine(event: &TestEvent) -> hookfast_webhook::Event {
-    let TestEvent { source, event_type, body, account, object_id, occurred_at } = event.clone();
+    let TestEvent { source, event_type, body, account, object_id, occurred_at, proof } = event.clone();
     let reading = Reading {
         account,
         object_id,
         occurred_at,
+        type_is_signed: proof != ProofKind::SignatureWithoutType,
         ..Reading::new(EventId::new().to_string(), event_type, body.clone().into())
     };
     let now = OffsetDateTime::now_utc();
@@ -60,8 +80,8 @@ pub(super) fn genuine(event: &TestEvent) -> hookfast_webhook::Event {
         received_at: now,
         trace_id: None,
     };
-    let provider = TestProvider(reading);
-    let secrets = Secrets::new(vec![Secret::new("test").expect("not blank")]);
-    let verified = verify(&provider, request, &secrets, now).expect("the token is right");
+    let provider = TestProvider { reading, proof };
+    let secrets = Secrets::new(vec![secret()]);
+    let verified = verify(&provider, request, &secrets, now).expect("the proof is right");
     verified.genuine().expect("no handshake").read(&provider, arrival).0.remove(0)
 }

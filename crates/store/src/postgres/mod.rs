@@ -37,7 +37,7 @@ use connections::Connections;
 use crate::lent::Lent;
 use crate::operate::SOURCES;
 use crate::{
-    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, ByHandler, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
     EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, NotTaken,
     Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError,
     StoredEvent, Sweep, Swept, Token, Which, Work, Written, is_too_slow,
@@ -227,12 +227,12 @@ impl Operate for PostgresStore {
         operate::moment(&self.pool).await.map_err(|error| classify(&error))
     }
 
-    async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
-        operate::attempts(&self.pool, job).await.map_err(|error| classify(&error))
+    async fn attempts(&self, event: EventId) -> Result<ByHandler<Attempt>, StoreError> {
+        operate::attempts(&self.pool, event).await.map_err(|error| classify(&error))
     }
 
-    async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError> {
-        operate::effects(&self.pool, job).await.map_err(|error| classify(&error))
+    async fn effects(&self, event: EventId) -> Result<ByHandler<Effect>, StoreError> {
+        operate::effects(&self.pool, event).await.map_err(|error| classify(&error))
     }
 
     async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError> {

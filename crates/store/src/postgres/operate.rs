@@ -7,9 +7,9 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Error, Row};
 use uuid::Uuid;
 
-use crate::decode::{optional_word, word};
+use crate::decode::{by_handler, optional_word, word};
 use crate::review::Ended;
-use crate::{Attempt, Audit, Effect, JobId, Moment};
+use crate::{Attempt, Audit, ByHandler, Effect, Moment};
 
 pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {
     let row = sqlx::query("SELECT clock_timestamp() AS at, (SELECT id FROM events ORDER BY id DESC LIMIT 1) AS last");
@@ -18,16 +18,13 @@ pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {
     Ok(Moment { at: row.try_get("at")?, last_event: EventId(last.unwrap_or(Uuid::nil())) })
 }
 
-pub(super) async fn attempts(pool: &PgPool, job: &JobId) -> Result<Vec<Attempt>, Error> {
+pub(super) async fn attempts(pool: &PgPool, event: EventId) -> Result<ByHandler<Attempt>, Error> {
     let rows = sqlx::query(
-        "SELECT number, started_at, duration_us, failure, message, worker FROM attempts
-         WHERE event_id = $1 AND handler = $2 ORDER BY started_at, number",
+        "SELECT handler, number, started_at, duration_us, failure, message, worker FROM attempts
+         WHERE event_id = $1 ORDER BY handler, started_at, number",
     )
-    .bind(job.event.0)
-    .bind(job.handler.as_str())
-    .fetch_all(pool)
-    .await?;
-    rows.iter().map(attempt).collect()
+    .bind(event.0);
+    by_handler(&rows.fetch_all(pool).await?, attempt)
 }
 
 fn attempt(row: &PgRow) -> Result<Attempt, Error> {
@@ -41,16 +38,13 @@ fn attempt(row: &PgRow) -> Result<Attempt, Error> {
     })
 }
 
-pub(super) async fn effects(pool: &PgPool, job: &JobId) -> Result<Vec<Effect>, Error> {
+pub(super) async fn effects(pool: &PgPool, event: EventId) -> Result<ByHandler<Effect>, Error> {
     let rows = sqlx::query(
-        "SELECT key, id, runs, is_done, result, done_at FROM effects
-         WHERE event_id = $1 AND handler = $2 ORDER BY key",
+        "SELECT handler, key, id, runs, is_done, result, done_at FROM effects
+         WHERE event_id = $1 ORDER BY handler, key",
     )
-    .bind(job.event.0)
-    .bind(job.handler.as_str())
-    .fetch_all(pool)
-    .await?;
-    rows.iter().map(effect).collect()
+    .bind(event.0);
+    by_handler(&rows.fetch_all(pool).await?, effect)
 }
 
 fn effect(row: &PgRow) -> Result<Effect, Error> {

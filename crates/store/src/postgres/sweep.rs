@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::work::{column, job};
 use crate::decode::word;
 use crate::job::CRASHED;
-use crate::{Backlog, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
+use crate::{Backlog, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
 
 /// `(SELECT clock_timestamp())` is read once, so that the index can answer what is due. Retries and leases are asked for
 /// apart, because the index goes by state.
@@ -44,7 +44,9 @@ WITH due AS (
         (extract(epoch FROM clock_timestamp() - claimed_at) * 1000000)::bigint, 'crash', $4, worker
     FROM swept WHERE has_crashed
 )
-SELECT event_id, handler, has_crashed, is_buried FROM swept
+SELECT event_id, handler, has_crashed, is_buried,
+    CASE WHEN has_crashed THEN (SELECT source FROM events WHERE events.id = swept.event_id) END AS source
+FROM swept
 ";
 
 pub(super) async fn sweep(connection: &mut PgConnection, sweep: &Sweep<'_>) -> Result<Swept, Error> {
@@ -60,10 +62,8 @@ pub(super) async fn sweep(connection: &mut PgConnection, sweep: &Sweep<'_>) -> R
     let mut swept = Swept { has_more, changed: rows.len(), ..Swept::default() };
     for row in &rows {
         if row.try_get("has_crashed")? {
-            swept.crashed.push(job(row)?);
-        }
-        if row.try_get("is_buried")? {
-            swept.buried.push(job(row)?);
+            let source = row.try_get::<Option<_>, _>("source")?.unwrap_or_default();
+            swept.crashed.push(Crash { job: job(row)?, source, is_buried: row.try_get("is_buried")? });
         }
     }
     Ok(swept)

@@ -37,7 +37,7 @@ WITH claimed AS (
             "
     RETURNING event_id, attempts, crashes, interruptions, priority
 )
-SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at,
+SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof,
     coalesce(head.url, events.url) AS url, coalesce(head.headers, events.headers) AS headers,
     size.size_bytes, CASE WHEN size.size_bytes <= $7 THEN body END AS body
 FROM claimed JOIN events ON events.id = claimed.event_id
@@ -118,6 +118,7 @@ fn claimed(row: &PgRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
             object_id: row.try_get("object_id")?,
             occurred_at: row.try_get("occurred_at")?,
             received_at: row.try_get("received_at")?,
+            proof: word(row.try_get("proof")?)?,
             url: row.try_get("url")?,
             headers: StoredHeaders(row.try_get("headers")?),
             size_bytes: usize::try_from(row.try_get::<i64, _>("size_bytes")?).unwrap_or_default(),

@@ -45,10 +45,10 @@ use turns::{Turns, Writing};
 use self::open::WRITER_TIMEOUT;
 use crate::operate::SOURCES;
 use crate::{
-    AskError, Attempt, Audit, Backlog, BegunEffect, Claim, Claimed, Cursor, DueJob, DueJobs, Effect, EffectError,
-    EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, Operate, Record, Recorded,
-    Renewed, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work,
-    Written,
+    AskError, Attempt, Audit, Backlog, BegunEffect, ByHandler, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
+    EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, Operate,
+    Record, Recorded, Renewed, Routed, Settled, Settlement, Step, Store, StoreError, StoredEvent, Sweep, Swept, Token,
+    Which, Work, Written,
 };
 
 /// For this long, what was recorded proves that more can be.
@@ -225,12 +225,12 @@ impl Operate for SqliteStore {
         operate::moment(&self.readers).await.map_err(|error| self.classify(&error))
     }
 
-    async fn attempts(&self, job: &JobId) -> Result<Vec<Attempt>, StoreError> {
-        operate::attempts(&self.readers, job).await.map_err(|error| self.classify(&error))
+    async fn attempts(&self, event: EventId) -> Result<ByHandler<Attempt>, StoreError> {
+        operate::attempts(&self.readers, event).await.map_err(|error| self.classify(&error))
     }
 
-    async fn effects(&self, job: &JobId) -> Result<Vec<Effect>, StoreError> {
-        operate::effects(&self.readers, job).await.map_err(|error| self.classify(&error))
+    async fn effects(&self, event: EventId) -> Result<ByHandler<Effect>, StoreError> {
+        operate::effects(&self.readers, event).await.map_err(|error| self.classify(&error))
     }
 
     async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError> {

@@ -9,22 +9,18 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::moment::{micros, time};
-use crate::decode::{optional_word, word};
+use crate::decode::{by_handler, optional_word, word};
 use crate::review::Ended;
-use crate::{Attempt, Audit, Effect, JobId, Moment};
+use crate::{Attempt, Audit, ByHandler, Effect, Moment};
 
 pub(super) async fn moment(readers: &SqlitePool) -> Result<Moment, Error> {
     let last: Option<Uuid> = sqlx::query_scalar("SELECT max(id) FROM events").fetch_one(readers).await?;
     Ok(Moment { at: OffsetDateTime::now_utc(), last_event: EventId(last.unwrap_or(Uuid::nil())) })
 }
 
-pub(super) async fn attempts(readers: &SqlitePool, job: &JobId) -> Result<Vec<Attempt>, Error> {
-    let rows = sqlx::query("SELECT * FROM attempts WHERE event_id = $1 AND handler = $2 ORDER BY rowid")
-        .bind(job.event.0)
-        .bind(job.handler.as_str())
-        .fetch_all(readers)
-        .await?;
-    rows.iter().map(attempt).collect()
+pub(super) async fn attempts(readers: &SqlitePool, event: EventId) -> Result<ByHandler<Attempt>, Error> {
+    let rows = sqlx::query("SELECT * FROM attempts WHERE event_id = $1 ORDER BY handler, rowid").bind(event.0);
+    by_handler(&rows.fetch_all(readers).await?, attempt)
 }
 
 fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
@@ -38,13 +34,9 @@ fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
     })
 }
 
-pub(super) async fn effects(readers: &SqlitePool, job: &JobId) -> Result<Vec<Effect>, Error> {
-    let rows = sqlx::query("SELECT * FROM effects WHERE event_id = $1 AND handler = $2 ORDER BY key")
-        .bind(job.event.0)
-        .bind(job.handler.as_str())
-        .fetch_all(readers)
-        .await?;
-    rows.iter().map(effect).collect()
+pub(super) async fn effects(readers: &SqlitePool, event: EventId) -> Result<ByHandler<Effect>, Error> {
+    let rows = sqlx::query("SELECT * FROM effects WHERE event_id = $1 ORDER BY handler, key").bind(event.0);
+    by_handler(&rows.fetch_all(readers).await?, effect)
 }
 
 fn effect(row: &SqliteRow) -> Result<Effect, Error> {

@@ -11,7 +11,7 @@ use super::moment::{micros, now, time};
 use super::work::job;
 use crate::decode::word;
 use crate::job::CRASHED;
-use crate::{Backlog, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
+use crate::{Backlog, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
 
 /// The jobs of a handler whose retry is due or whose lease has ended. Retries and leases are asked for apart, because the
 /// index goes by state.
@@ -44,7 +44,10 @@ SELECT EXISTS (SELECT 1 FROM jobs
 /// Three statements as one text. Each looks for the due jobs anew and finds the same, because the last one is the first
 /// that changes them.
 pub(super) const SWEEP: &str = concat!(
-    due!("event_id, handler, state, crashes"),
+    due!(
+        "event_id, handler, state, crashes,
+         iif(state = 'processing', (SELECT source FROM events WHERE events.id = jobs.event_id), NULL) AS source"
+    ),
     ";
      INSERT INTO attempts (event_id, handler, number, started_at, duration_us, failure, message, worker)
      SELECT event_id, handler, attempts, claimed_at, max($1 - claimed_at, 0), 'crash', $5, worker
@@ -101,10 +104,9 @@ pub(super) async fn sweep(
             if word::<JobState>(row.try_get("state")?)? != JobState::Processing {
                 continue;
             }
-            swept.crashed.push(job(row)?);
-            if row.try_get::<u32, _>("crashes")? + 1 >= sweep.crash_limit {
-                swept.buried.push(job(row)?);
-            }
+            let is_buried = row.try_get::<u32, _>("crashes")? + 1 >= sweep.crash_limit;
+            let source = row.try_get::<Option<_>, _>("source")?.unwrap_or_default();
+            swept.crashed.push(Crash { job: job(row)?, source, is_buried });
         }
     }
     Ok(swept)

@@ -34,7 +34,7 @@ macro_rules! claim {
 
              SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, jobs.priority, events.source,
                     events.dedupe_key, events.event_type, events.account, events.object_id, events.occurred_at,
-                    events.received_at, coalesce(head.url, events.url) AS url,
+                    events.received_at, events.proof, coalesce(head.url, events.url) AS url,
                     coalesce(head.headers, events.headers) AS headers, ",
             size_bytes!(),
             " AS size_bytes, iif(",
@@ -108,6 +108,7 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
             object_id: row.try_get("object_id")?,
             occurred_at: row.try_get::<Option<i64>, _>("occurred_at")?.map(time).transpose()?,
             received_at: time(row.try_get("received_at")?)?,
+            proof: word(row.try_get("proof")?)?,
             url: row.try_get("url")?,
             headers: StoredHeaders(row.try_get("headers")?),
             size_bytes: usize::try_from(row.try_get::<i64, _>("size_bytes")?).unwrap_or_default(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, EffectKey, EffectKind, JobId, JobSummary, Migrate, NewJob,
-    OpenError, Outcome, Resolution, Routed, Settlement, Store, Sweep, Swept, Token, open,
+    Attempt, Claim, Claimed, Config, DeadLetters, DueJob, DueJobs, Effect, EffectKey, EffectKind, JobId, JobSummary,
+    Migrate, NewJob, OpenError, Outcome, Resolution, Routed, Settlement, Store, Sweep, Swept, Token, open,
 };
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -340,6 +340,14 @@ pub(crate) async fn job(store: &Arc<dyn Store>, id: &JobId) -> JobSummary {
     jobs.into_iter().find(|job| job.handler == id.handler.as_str()).expect("the job is there")
 }
 
+pub(crate) async fn attempts_of(store: &Arc<dyn Store>, id: &JobId) -> Vec<Attempt> {
+    store.attempts(id.event).await.unwrap().remove(id.handler.as_str()).unwrap_or_default()
+}
+
+pub(crate) async fn effects_of(store: &Arc<dyn Store>, id: &JobId) -> Vec<Effect> {
+    store.effects(id.event).await.unwrap().remove(id.handler.as_str()).unwrap_or_default()
+}
+
 pub(crate) async fn state(store: &Arc<dyn Store>, id: &JobId) -> JobState {
     job(store, id).await.state
 }
@@ -351,6 +359,13 @@ pub(crate) fn broom(handlers: &[HandlerName]) -> Sweep<'_> {
 
 pub(crate) async fn sweep(store: &Arc<dyn Store>) -> Swept {
     store.sweep(&broom(&[handler("ledger")])).await.unwrap()
+}
+
+/// The jobs that crashed, and those of them that are dead letters now.
+pub(crate) fn crashed(swept: &Swept) -> (Vec<JobId>, Vec<JobId>) {
+    assert!(swept.crashed.iter().all(|crash| crash.source == "stripe"), "{swept:?}");
+    let buried = swept.crashed.iter().filter(|crash| crash.is_buried);
+    (swept.crashed.iter().map(|crash| crash.job.clone()).collect(), buried.map(|crash| crash.job.clone()).collect())
 }
 
 /// The pending jobs of the ledger that are due, in their order.

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, LEASE, claim, claim_one, dead, effect, event, events_of, handler, lose_leases, paid, record_jobs, routed,
-    settle, state, sweep, wish,
+    Database, LEASE, claim, claim_one, dead, effect, effects_of, event, events_of, handler, lose_leases, paid,
+    record_jobs, routed, settle, state, sweep, wish,
 };
 
 const POSTINGS: &str = "CREATE TABLE IF NOT EXISTS postings (account text NOT NULL, amount bigint NOT NULL)";
@@ -52,11 +52,11 @@ async fn the_marker_and_the_write_are_committed_together(database: Database) {
     let mut begun = begin(&store, &claimed).await;
     assert_eq!((begun.is_done, begun.result.as_deref()), (false, None));
     post(&mut begun.transaction).await;
-    assert_eq!(store.effects(&claimed.job).await.unwrap(), [], "nobody sees it before");
+    assert_eq!(effects_of(&store, &claimed.job).await, [], "nobody sees it before");
     begun.transaction.commit(&effect(&claimed, "post"), None).await.unwrap();
 
     assert_eq!(postings(&database).await, 1);
-    let effects = store.effects(&claimed.job).await.unwrap();
+    let effects = effects_of(&store, &claimed.job).await;
     assert_eq!(effects.len(), 1);
     assert_eq!((effects[0].key.as_str(), effects[0].id), ("post", begun.id));
     assert_eq!((effects[0].runs, effects[0].is_done, effects[0].result.as_deref()), (1, true, None));
@@ -89,7 +89,7 @@ async fn each_key_is_an_effect_of_its_own(database: Database) {
         begun.transaction.commit(&effect(&claimed, key), None).await.unwrap();
     }
     assert_ne!(seen[0], seen[1]);
-    let keys: Vec<_> = store.effects(&claimed.job).await.unwrap().into_iter().map(|effect| effect.key).collect();
+    let keys: Vec<_> = effects_of(&store, &claimed.job).await.into_iter().map(|effect| effect.key).collect();
     assert_eq!(keys, ["a", "b"]);
 }
 
@@ -98,7 +98,7 @@ async fn what_is_dropped_leaves_nothing(database: Database) {
     let mut begun = begin(&store, &claimed).await;
     post(&mut begun.transaction).await;
     drop(begun);
-    assert_eq!(store.effects(&claimed.job).await.unwrap(), []);
+    assert_eq!(effects_of(&store, &claimed.job).await, []);
     assert_eq!(postings(&database).await, 0);
 
     let mut again = begin(&store, &claimed).await;
@@ -106,7 +106,7 @@ async fn what_is_dropped_leaves_nothing(database: Database) {
     post(&mut again.transaction).await;
     again.transaction.commit(&effect(&claimed, "post"), None).await.unwrap();
     assert_eq!(postings(&database).await, 1);
-    assert_eq!(store.effects(&claimed.job).await.unwrap()[0].runs, 1);
+    assert_eq!(effects_of(&store, &claimed.job).await[0].runs, 1);
 }
 
 async fn without_the_job_there_is_no_effect(database: Database) {
@@ -119,7 +119,7 @@ async fn without_the_job_there_is_no_effect(database: Database) {
     assert!(lost(&store, &effect(&claimed, "post")).await, "another holds it");
     settle(&store, &holder, dead()).await;
     assert!(lost(&store, &effect(&holder, "post")).await, "it is settled");
-    assert_eq!(store.effects(&claimed.job).await.unwrap(), []);
+    assert_eq!(effects_of(&store, &claimed.job).await, []);
     store.record(&[paid("evt_2")]).await.expect("what failed holds nothing");
 }
 
@@ -189,7 +189,7 @@ async fn a_call_to_the_outside_keeps_its_id_until_it_is_done(database: Database)
     let begun = store.begin_effect(&call(&claimed)).await.unwrap();
     assert!(!begun.is_done);
     begun.transaction.commit_begun().await.unwrap();
-    let effects = store.effects(&claimed.job).await.unwrap();
+    let effects = effects_of(&store, &claimed.job).await;
     assert_eq!((effects[0].id, effects[0].is_done, effects[0].done_at), (begun.id, false, None));
 
     lose_leases(&database, &store).await;
@@ -199,7 +199,7 @@ async fn a_call_to_the_outside_keeps_its_id_until_it_is_done(database: Database)
     second.transaction.commit_begun().await.unwrap();
     store.finish_effect(&call(&again), Some(r#""ch_1""#)).await.unwrap();
 
-    let effects = store.effects(&claimed.job).await.unwrap();
+    let effects = effects_of(&store, &claimed.job).await;
     assert_eq!((effects[0].runs, effects[0].is_done, effects[0].result.as_deref()), (2, true, Some(r#""ch_1""#)));
     assert!(effects[0].done_at.is_some());
     let third = store.begin_effect(&call(&again)).await.unwrap();
@@ -215,9 +215,9 @@ async fn whoever_lost_the_job_finishes_no_call(database: Database) {
     let holder = claim_one(&store, &late.job).await;
     let finished = store.finish_effect(&call(&late), Some("1")).await;
     assert!(matches!(finished, Err(EffectError::LostLease)), "{finished:?}");
-    assert!(!store.effects(&late.job).await.unwrap()[0].is_done);
+    assert!(!effects_of(&store, &late.job).await[0].is_done);
     store.finish_effect(&call(&holder), None).await.unwrap();
-    assert!(store.effects(&late.job).await.unwrap()[0].is_done);
+    assert!(effects_of(&store, &late.job).await[0].is_done);
 }
 
 async fn the_newest_is_told_from_the_superseded(database: Database) {
@@ -297,7 +297,7 @@ async fn on_sqlite_a_transaction_that_undid_itself_is_not_taken_for_done() {
         let committed = begun.transaction.commit(&effect(&claimed, "post"), result).await;
         assert!(matches!(committed, Err(EffectError::Store(StoreError::Rejected(_)))), "{committed:?}");
     }
-    assert_eq!(store.effects(&claimed.job).await.unwrap(), []);
+    assert_eq!(effects_of(&store, &claimed.job).await, []);
     assert_eq!(postings(&database).await, 0);
 
     let mut begun = begin(&store, &claimed).await;
@@ -334,7 +334,7 @@ async fn on_postgres_a_transaction_in_which_a_statement_failed_is_not_taken_for_
         let committed = begun.transaction.commit(&effect(&claimed, "post"), result).await;
         assert!(matches!(committed, Err(EffectError::Store(_))), "{committed:?}");
     }
-    assert_eq!(store.effects(&claimed.job).await.unwrap(), []);
+    assert_eq!(effects_of(&store, &claimed.job).await, []);
     assert_eq!(postings(&database).await, 0);
 }
 

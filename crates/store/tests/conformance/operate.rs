@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, HOUR, LEASE, claim_one, dead, effect, event, event_at, failed, handler, is_in, job, job_of, lose_leases,
-    new_job, record_jobs, resolution, routed, settle, settled_job, settlement, state, wish,
+    Database, HOUR, LEASE, attempts_of, claim_one, dead, effect, effects_of, event, event_at, failed, handler, is_in,
+    job, job_of, lose_leases, new_job, record_jobs, resolution, routed, settle, settled_job, settlement, state, wish,
 };
 
 fn at(second: i64) -> OffsetDateTime {
@@ -256,7 +256,7 @@ async fn a_replay_makes_finished_jobs_pending_and_leaves_the_others_alone(databa
         let replayed = job(&store, id).await;
         assert_eq!((replayed.state, replayed.attempts, replayed.reason), (JobState::Pending, 0, None));
         assert!(is_in(replayed.due_at, Duration::ZERO));
-        assert_eq!(store.attempts(id).await.unwrap().len(), 1, "history stays");
+        assert_eq!(attempts_of(&store, id).await.len(), 1, "history stays");
         assert_eq!(claim_one(&store, id).await.attempt, 1, "attempts start again");
     }
     assert_eq!(state(&store, &waiting).await, JobState::Failed);
@@ -293,11 +293,11 @@ async fn effects_are_remembered_over_a_replay_unless_they_are_to_be_forgotten(da
     assert_eq!((remembered.id, remembered.is_done), (begun.id, true));
     drop(remembered);
     assert_eq!(act(&store, Act::Replay { jobs: &wanted, force_effects: true }).await, 0);
-    assert_eq!(store.effects(&id).await.unwrap().len(), 1, "it is running: nothing was replayed, nothing forgotten");
+    assert_eq!(effects_of(&store, &id).await.len(), 1, "it is running: nothing was replayed, nothing forgotten");
     settle(&store, &second, dead()).await;
 
     assert_eq!(act(&store, Act::Replay { jobs: &wanted, force_effects: true }).await, 1);
-    assert_eq!(store.effects(&id).await.unwrap(), []);
+    assert_eq!(effects_of(&store, &id).await, []);
     let third = claim_one(&store, &id).await;
     let anew = store.begin_effect(&effect(&third, "post")).await.unwrap();
     assert!(!anew.is_done && anew.id != begun.id);

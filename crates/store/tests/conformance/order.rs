@@ -11,8 +11,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, broom, claim_in_order, claim_one, dead, due_jobs, event, events_of, failed, handler, ids, job_of,
-    lose_leases, new_job, record_keyed, settle, settlement, wish,
+    Database, broom, claim_in_order, claim_one, crashed, dead, due_jobs, event, events_of, failed, handler, ids,
+    job_of, lose_leases, new_job, record_keyed, settle, settlement, wish,
 };
 
 async fn only_the_first_of_each_key_is_claimed(database: Database) {
@@ -177,7 +177,7 @@ async fn behind_a_job_that_the_sweeper_buries_the_next_one_is_ready(database: Da
     assert_eq!(turns(&store, StepOver).await, [(jobs[1].event, false)]);
     let ledger = [handler("ledger")];
     let swept = store.sweep(&Sweep { crash_limit: 1, ..broom(&ledger) }).await.unwrap();
-    assert_eq!((swept.changed, swept.buried.as_slice()), (1, &jobs[..1]));
+    assert_eq!((swept.changed, crashed(&swept).1.as_slice()), (1, &jobs[..1]));
     assert_eq!(turns(&store, StepOver).await, [(jobs[1].event, true)]);
     assert_eq!(turns(&store, Block).await, [(jobs[1].event, false)]);
 }

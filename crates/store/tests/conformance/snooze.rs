@@ -3,7 +3,7 @@
 use hookfast_store::Outcome;
 use hookfast_webhook::{FailureKind, JobState};
 
-use crate::database::{Database, HOUR, claim_one, is_in, job, lose_leases, record_jobs, settle};
+use crate::database::{Database, HOUR, attempts_of, claim_one, is_in, job, lose_leases, record_jobs, settle};
 
 async fn a_job_that_is_put_off_does_not_count_and_its_history_shows_it(database: Database) {
     let store = database.open().await;
@@ -18,7 +18,7 @@ async fn a_job_that_is_put_off_does_not_count_and_its_history_shows_it(database:
             (JobState::Failed, 0, Some("snoozed"))
         );
         assert!(is_in(waiting.due_at, HOUR), "{}", waiting.due_at);
-        let attempts = store.attempts(&id).await.unwrap();
+        let attempts = attempts_of(&store, &id).await;
         let attempts: Vec<_> = attempts.iter().map(|run| (run.failure, run.message.as_deref())).collect();
         assert_eq!(attempts, vec![(Some(FailureKind::Snoozed), Some("put off")); times]);
         lose_leases(&database, &store).await;

@@ -8,12 +8,13 @@ use std::time::Duration;
 use hookfast_store::{
     Attempt, Claim, Claimed, DueJobs, Interruption, JobId, LostRun, Outcome, Renewed, Store, Swept, Token,
 };
-use hookfast_webhook::{EventId, FailureKind, JobState, Priority};
+use hookfast_webhook::{EventId, FailureKind, JobState, Priority, ProofKind};
 use uuid::Uuid;
 
 use crate::database::{
-    Database, HOUR, LEASE, broom, claim, claim_one, dead, effect, event, event_with_body, events_of, failed, handler,
-    ids, is_in, job, job_of, lose_leases, ready, record_jobs, routed, settle, settled_job, settlement, state, wish,
+    Database, HOUR, LEASE, attempts_of, broom, claim, claim_one, dead, effect, event, event_with_body, events_of,
+    failed, handler, ids, is_in, job, job_of, lose_leases, ready, record_jobs, routed, settle, settled_job, settlement,
+    state, wish,
 };
 
 async fn a_claim_brings_the_events_along_in_their_order(database: Database) {
@@ -32,7 +33,7 @@ async fn a_claim_brings_the_events_along_in_their_order(database: Database) {
     assert_eq!((told.source.as_str(), told.dedupe_key.as_str()), ("stripe", "evt_1"));
     assert_eq!((told.event_type.as_str(), told.account.as_deref()), ("invoice.paid", Some("acct_1")));
     assert_eq!((told.object_id.as_deref(), told.occurred_at), (Some("in_1"), sent.occurred_at()));
-    assert_eq!(told.received_at, sent.delivery().arrival.received_at);
+    assert_eq!((told.received_at, told.proof), (sent.delivery().arrival.received_at, ProofKind::Signature));
     assert_eq!((told.url.as_str(), told.body.as_ref()), ("https://h.example/webhooks/x?a=%20b", Some(sent.body())));
     assert_eq!(told.size_bytes, sent.body().len());
     assert!(told.headers.iter().any(|(name, value)| name == "x-odd" && value == b"\xff'\"\\"));
@@ -83,7 +84,7 @@ async fn claims_at_the_same_time_take_each_job_once(database: Database) {
 
 /// What the history says of a job, without the times.
 async fn history(store: &Arc<dyn Store>, id: &JobId) -> Vec<(u32, Option<FailureKind>, Option<String>)> {
-    let attempts = store.attempts(id).await.unwrap();
+    let attempts = attempts_of(&store, id).await;
     attempts.into_iter().map(|attempt| (attempt.number, attempt.failure, attempt.message)).collect()
 }
 
@@ -92,12 +93,11 @@ async fn a_success_is_the_end(database: Database) {
     let id = settled_job(&store, Outcome::Succeeded).await;
     let done = job(&store, &id).await;
     assert_eq!((done.state, done.attempts, done.reason), (JobState::Succeeded, 1, None));
-    let attempts = store.attempts(&id).await.unwrap();
+    let attempts = attempts_of(&store, &id).await;
     assert_eq!(attempts.len(), 1);
     let Attempt { number, started_at, duration, failure, message, worker } = &attempts[0];
     assert_eq!((*number, *duration, worker.as_str()), (1, Duration::from_millis(1500), "w1"));
-    assert_eq!((failure, message), (&None, &None));
-    assert!(is_in(*started_at, Duration::ZERO));
+    assert!(failure.is_none() && message.is_none() && is_in(*started_at, Duration::ZERO));
     assert_eq!(lose_leases(&database, &store).await.changed, 0);
 }
 
@@ -220,7 +220,7 @@ async fn the_stale_in_a_batch_do_not_hinder_the_others(database: Database) {
         states.push(state(&store, job).await);
     }
     assert_eq!(states, [JobState::Succeeded, JobState::Processing, JobState::Succeeded]);
-    assert_eq!(store.attempts(&jobs[1]).await.unwrap(), []);
+    assert_eq!(attempts_of(&store, &jobs[1]).await, []);
     assert_eq!(store.settle(&[]).await.unwrap().stale, []);
 }
 
@@ -273,7 +273,7 @@ async fn what_is_handed_back_is_as_before_and_due_at_once(database: Database) {
     assert_eq!((back.state, back.attempts), (JobState::Pending, 0));
     assert!(is_in(back.due_at, Duration::ZERO));
     assert_eq!(state(&store, &jobs[1]).await, JobState::Processing, "with another token nothing happens");
-    assert_eq!(store.attempts(&jobs[0]).await.unwrap(), []);
+    assert_eq!(attempts_of(&store, &jobs[0]).await, []);
     assert_eq!(store.settle(&[settlement(&claimed[0], Outcome::Succeeded)]).await.unwrap().stale, jobs[..1]);
     assert_eq!(ready(&store).await, jobs[..1]);
     assert_eq!(claim_one(&store, &jobs[0]).await.attempt, 1);

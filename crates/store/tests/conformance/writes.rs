@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hookfast_store::{Claimed, EffectKind, EffectWrite, Outcome, Store, StoreError, Token, Value, Written};
 use uuid::Uuid;
 
-use crate::database::{Database, claim, claim_one, effect, lose_leases, record_jobs, settle};
+use crate::database::{Database, claim, claim_one, effect, effects_of, lose_leases, record_jobs, settle};
 
 const NOTES: &str = "CREATE TABLE IF NOT EXISTS notes (text text, number bigint, real double precision, bytes bytea)";
 const INSERT: &str = "INSERT INTO notes (text, number, real, bytes) VALUES ($1, $2, $3, $4)";
@@ -39,7 +39,7 @@ async fn the_effects_of_many_jobs_are_done_together(database: Database) {
     let writes: Vec<_> = claimed.iter().map(|one| note(one, "x")).collect();
     assert_eq!(store.write_effects(&writes).await.unwrap(), vec![Written::Now; 300]);
     assert_eq!(notes(&database).await, 300);
-    let effects = store.effects(&claimed[0].job).await.unwrap();
+    let effects = effects_of(&store, &claimed[0].job).await;
     assert_eq!((effects.len(), effects[0].key.as_str(), effects[0].is_done, effects[0].runs), (1, "note", true, 1));
     assert!(effects[0].done_at.is_some());
     settle(&store, &claimed[0], Outcome::Succeeded).await;
@@ -53,7 +53,7 @@ async fn what_was_done_before_is_not_done_again(database: Database) {
     let writes = again.each_ref().map(|one| note(one, "x"));
     assert_eq!(store.write_effects(&writes).await.unwrap(), [Written::Before, Written::Now]);
     assert_eq!(notes(&database).await, 2);
-    assert_eq!(store.effects(&claimed[0].job).await.unwrap()[0].runs, 2);
+    assert_eq!(effects_of(&store, &claimed[0].job).await[0].runs, 2);
 }
 
 async fn the_two_ways_to_do_an_effect_know_of_each_other(database: Database) {
@@ -75,7 +75,7 @@ async fn whoever_lost_a_job_writes_nothing_about_it(database: Database) {
     assert_eq!(written, [Written::LostLease, Written::LostLease, Written::Now]);
     assert_eq!(database.number("SELECT count(*) FROM notes WHERE text = 'mine'").await, 1);
     assert_eq!(notes(&database).await, 1);
-    assert_eq!(store.effects(&claimed[0].job).await.unwrap(), []);
+    assert_eq!(effects_of(&store, &claimed[0].job).await, []);
 }
 
 /// Of whatever kind the error is: the handler hears of it when the effect is done alone.
@@ -94,7 +94,7 @@ async fn one_that_fails_takes_all_back(database: Database) {
         let written = store.write_effects(&[note(&claimed[0], "x"), bad, note(&claimed[2], "x")]).await;
         assert!(matches!(written, Err(StoreError::Rejected(_))), "{statement}: {written:?}");
         assert_eq!(notes(&database).await, 0, "{statement}");
-        assert_eq!(store.effects(&claimed[0].job).await.unwrap(), [], "{statement}");
+        assert_eq!(effects_of(&store, &claimed[0].job).await, [], "{statement}");
     }
     let writes: Vec<_> = claimed.iter().map(|one| note(one, "x")).collect();
     assert_eq!(store.write_effects(&writes).await.unwrap(), [Written::Now; 3], "nothing stays behind");

@@ -53,8 +53,7 @@ async fn waiting_jobs_of_a_handler_that_is_gone_are_moved_and_those_that_a_worke
         world.store.jobs_of(events[1]).await.unwrap()[0].review.as_ref().map(|review| review.resolution),
         Some(Resolution::Moved)
     );
-    let job = JobId { event: events[1], handler: name("gone") };
-    assert_eq!(world.store.attempts(&job).await.unwrap().len(), 1, "history stays");
+    assert_eq!(world.store.attempts(events[1]).await.unwrap()["gone"].len(), 1, "history stays");
     let audit = world.store.audit(outcome.audit).await.unwrap().unwrap();
     assert_eq!((audit.action, audit.jobs, audit.is_done), (Action::Move, 4, true));
     let noted = r#"{"selection":{"which":"unfinished","handler":"gone","onto":"ledger"}}"#;
