@@ -29,11 +29,7 @@ impl Tasks {
 
     /// Starts a task. If it panics, that is counted and logged, and the process must end. The task goes on when the handle
     /// is dropped.
-    pub fn spawn(
-        &self,
-        name: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> JoinHandle<()> {
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let (panics, must_end) = (counter!(PANICS, "task" => name), self.must_end.clone());
         panics.increment(0);
         let watched = async move {
