@@ -33,7 +33,7 @@ pub(super) struct Workers {
 }
 
 struct State {
-    /// The handlers that they run, or will run once they have started.
+    /// The handlers that the workers run, or will run once they have started.
     assigned: Vec<Assigned>,
     running: Option<hookfast_processor::Running>,
 }
@@ -64,7 +64,8 @@ impl Workers {
         })
     }
 
-    /// They may wait for a lock on their handlers' tables, which holds up nothing else.
+    /// Waits for the store and starts the workers. They may wait for a lock on their handlers' tables, which holds up
+    /// nothing else.
     async fn begin(self: Arc<Self>, shared: Shared, handlers: Handle, must_end: MustEnd) {
         let Shared { keeping, queue, configured } = shared;
         let store = keeping.reached().await;
@@ -91,7 +92,7 @@ impl Workers {
 
 impl State {
     fn set_running(&mut self, running: hookfast_processor::Running) {
-        // A reload may have changed them meanwhile.
+        // A reload may have changed the handlers meanwhile.
         running.assign(self.assigned.clone());
         self.running = Some(running);
     }
