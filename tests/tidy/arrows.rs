@@ -21,15 +21,17 @@ const IO: [&str; 6] = ["tokio", "sqlx", "rusqlite", "hyper", "axum", "reqwest"];
 /// Which packages of ours a package may know; `None` is all but the tests.
 fn may_know(folder: &str) -> Result<Option<&'static [&'static str]>, String> {
     Ok(Some(match folder {
-        "crates/webhook" => &[],
+        "crates/webhook" | "crates/parts" => &[],
         "crates/store" | "crates/queue" => &["hookfast-webhook"],
         "crates/handler" => &["hookfast-webhook", "hookfast-store"],
-        "crates/processor" => &["hookfast-webhook", "hookfast-handler", "hookfast-store", "hookfast-queue"],
-        "crates/ingest" | "crates/admin" => &["hookfast-webhook", "hookfast-store", "hookfast-queue"],
+        "crates/processor" => {
+            &["hookfast-webhook", "hookfast-handler", "hookfast-store", "hookfast-queue", "hookfast-parts"]
+        }
+        "crates/ingest" | "crates/admin" => &["hookfast-webhook", "hookfast-store", "hookfast-queue", "hookfast-parts"],
         // A destination is a handler that is data.
         "crates/forward" => &["hookfast-webhook", "hookfast-handler", "hookfast-store"],
         // What runs once per deployment.
-        "crates/keep" => &["hookfast-webhook", "hookfast-store"],
+        "crates/keep" => &["hookfast-webhook", "hookfast-store", "hookfast-parts"],
         "crates/gateway" => return Ok(None),
         _ if folder.starts_with("providers/") => &["hookfast-webhook"],
         // It shows what can be done without the gateway.
@@ -155,6 +157,9 @@ fn an_arrow_that_points_the_wrong_way_is_noticed() {
         ("crates/processor", "async-nats"),
         ("crates/handler", "hookfast-processor"),
         ("crates/handler", "hookfast-queue"),
+        ("crates/handler", "hookfast-parts"),
+        ("crates/parts", "hookfast-store"),
+        ("crates/parts", "axum"),
         ("crates/forward", "hookfast-queue"),
         ("crates/keep", "hookfast-ingest"),
         ("modules/health", "hookfast-store"),
@@ -189,7 +194,8 @@ fn arrows_that_point_the_right_way_pass() {
         ("crates/store", &["hookfast-webhook", "sqlx", "tokio"]),
         ("crates/ingest", &["hookfast-webhook", "hookfast-store", "hyper"]),
         ("crates/admin", &["hookfast-store", "axum"]),
-        ("crates/processor", &["hookfast-handler", "hookfast-store", "hookfast-queue"]),
+        ("crates/parts", &["metrics", "tokio"]),
+        ("crates/processor", &["hookfast-handler", "hookfast-store", "hookfast-queue", "hookfast-parts"]),
         ("crates/forward", &["hookfast-handler", "hyper"]),
         ("modules/health", &["hookfast", "serde"]),
         ("crates/gateway", &["hookfast-webhook", "hookfast-stripe", "hookfast-ingest", "hookfast-admin"]),

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hookfast_parts::{Part, Tasks};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -42,18 +43,23 @@ pub struct Running {
 }
 
 /// Starts to answer requests on `listener`, if they name this machine or one of `hosts`.
-pub fn start(listener: TcpListener, metrics: PrometheusHandle, hosts: &[HostName]) -> io::Result<Running> {
+pub fn start(
+    listener: TcpListener,
+    metrics: PrometheusHandle,
+    hosts: &[HostName],
+    tasks: &Tasks,
+) -> io::Result<Running> {
     let address = listener.local_addr()?;
     let hosts = Arc::new(Hosts { address: address.ip(), names: hosts.to_vec() });
     let router = Router::new().route("/metrics", get(render_metrics)).with_state(metrics);
     let router = router.layer(middleware::from_fn_with_state(hosts, check_host));
-    Ok(Running { address, server: tokio::spawn(accept_all(listener, router)) })
+    Ok(Running { address, server: tasks.spawn("admin", accept_all(listener, router)) })
 }
 
 impl Running {
-    /// Stops at once, and closes open connections.
-    pub fn shut_down(self) {
-        self.server.abort();
+    /// How this is shut down: it stops at once, and closes open connections.
+    pub fn into_part(self) -> Part {
+        Part::of_task("the admin listener", self.server)
     }
 }
 

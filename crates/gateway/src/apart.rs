@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use hookfast_parts::MustEnd;
 use hookfast_processor::{RunApart, Surroundings};
 use hookfast_queue::MemoryQueue;
 use hookfast_store::{JobId, Migrate};
@@ -128,6 +129,8 @@ pub(crate) fn run_job(config: &Config, event: Uuid, handler: &HandlerName) -> st
             queue: Arc::new(MemoryQueue::new(1)),
             handlers: for_handlers.handle().clone(),
             apart: None,
+            // This process ends with its one job in any case.
+            must_end: MustEnd::default(),
         };
         let job = JobId { event: EventId(event), handler: handler.clone() };
         hookfast_processor::run_one(surroundings, assigned, &job, config.work.clone(), stop).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_ingest::SpoolWay;
+use hookfast_parts::Part;
 use hookfast_store::{LateStore, Migrate, OpenError, Record, Spool, Store, open};
 
 use tokio::time::timeout;
@@ -11,8 +12,8 @@ use tokio::time::timeout;
 use crate::Config;
 use crate::exit::Exit;
 
-/// How long closing waits for those who still use the store.
-pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(4);
+/// How long closing may wait for tasks that still use the store.
+const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 /// With a spool, receiving starts after this time also if the store is still being opened.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
@@ -80,18 +81,15 @@ impl Keeping {
         }
     }
 
-    /// Lets go of everything after what is under way has ended, unless that takes too long.
-    pub(crate) async fn close(&self) {
-        let close = async {
+    /// How this is closed: after what is under way has ended.
+    pub(crate) fn part(self: Arc<Self>) -> Part {
+        Part::new("the store", CLOSE_WITHIN, "what is not committed is undone", async move {
             if let Some(store) = self.store() {
                 store.close().await;
             }
-            if let Self::Spooled(_, way) = self {
+            if let Self::Spooled(_, way) = &*self {
                 way.spool.close().await;
             }
-        };
-        if timeout(CLOSE_WITHIN, close).await.is_err() {
-            tracing::warn!("the store is still in use; what is not committed is undone");
-        }
+        })
     }
 }

@@ -24,13 +24,14 @@ pub(crate) fn install_metrics() -> Result<PrometheusHandle, Exit> {
         .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_events".into()), &EVENTS))
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(Exit::failed)?;
+    hookfast_parts::describe_metrics();
     hookfast_ingest::describe_metrics();
     hookfast_processor::describe_metrics();
     log_lines::start_metrics();
     Ok(handle)
 }
 
-/// Histograms collect what was observed until somebody does this.
+/// Summarises what histograms have observed. Without this they would grow until the next scrape.
 pub(crate) async fn keep_metrics_small(metrics: PrometheusHandle) {
     let mut timer = tokio::time::interval(Duration::from_secs(5));
     loop {

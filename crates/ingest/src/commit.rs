@@ -13,14 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hookfast_parts::{MustEnd, Tasks};
 use hookfast_store::{Record, Recorded, Routed, StoreError};
 use metrics::{Histogram, histogram};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tokio_util::sync::CancellationToken;
 
-use crate::background::Background;
 use crate::dispatch::Dispatcher;
 use crate::memory::MemoryShare;
 use crate::rejection::Rejection;
@@ -69,8 +68,8 @@ pub(crate) struct Committing<'a> {
     /// Where batches go while the store cannot take them.
     pub(crate) spooling: Option<&'a Arc<Spooling>>,
     pub(crate) limits: BatchLimits,
-    /// Cancelled when the store must not be used any more.
-    pub(crate) broken: &'a CancellationToken,
+    /// For a store that must not be used any more.
+    pub(crate) must_end: &'a MustEnd,
     pub(crate) dispatcher: Option<&'a Dispatcher>,
 }
 
@@ -94,8 +93,8 @@ impl Recorder {
     pub(crate) fn start(
         committing: &Committing<'_>,
         queue_requests: usize,
-        committers: &Background,
-        elsewhere: &Background,
+        committers: &Tasks,
+        elsewhere: &Tasks,
     ) -> Self {
         let parallel = committing.store.parallel_records();
         Self {
@@ -129,8 +128,8 @@ impl Recorder {
 }
 
 impl Line {
-    fn start(committing: &Committing<'_>, committers: usize, queue_requests: usize, background: &Background) -> Self {
-        let Committing { store, spooling, limits, broken, dispatcher } = *committing;
+    fn start(committing: &Committing<'_>, committers: usize, queue_requests: usize, tasks: &Tasks) -> Self {
+        let Committing { store, spooling, limits, must_end, dispatcher } = *committing;
         let (queue, waiting) = mpsc::channel(queue_requests);
         let waiting = Arc::new(Mutex::new(waiting));
         let under_way = Arc::new(UnderWay::default());
@@ -141,12 +140,12 @@ impl Line {
                 waiting: Arc::clone(&waiting),
                 under_way: Arc::clone(&under_way),
                 limits,
-                broken: broken.clone(),
+                must_end: must_end.clone(),
                 dispatcher: dispatcher.cloned(),
                 batch_events: histogram!("hookfast_commit_events"),
                 duration: histogram!("hookfast_commit_duration_seconds"),
             };
-            background.spawn("committer", committer.run());
+            tasks.spawn("committer", committer.run());
         }
         Self { queue, under_way, limits }
     }
@@ -219,7 +218,7 @@ struct Committer {
     waiting: Arc<Mutex<mpsc::Receiver<Submission>>>,
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
-    broken: CancellationToken,
+    must_end: MustEnd,
     /// `None` where no way leads to the workers.
     dispatcher: Option<Dispatcher>,
     batch_events: Histogram,
@@ -302,7 +301,7 @@ impl Committer {
         let requests = part.waiting.len();
         tracing::error!(%error, requests, "events could not be recorded; their senders are told to try again");
         if matches!(error, StoreError::Broken(_)) {
-            self.broken.cancel();
+            self.must_end.because_of_the_store();
         }
         for waiting in part.waiting {
             // Fails if the caller hung up or the deadline passed.

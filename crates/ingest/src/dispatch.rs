@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use hookfast_parts::Tasks;
 use hookfast_queue::{Hint, Queue};
 use hookfast_store::{NewJob, Recorded};
 use hookfast_webhook::EventId;
 use metrics::{Counter, counter};
 use tokio::sync::mpsc;
-
-use crate::background::Background;
 
 /// Batches that may wait to be dispatched. Further batches are dropped, and the sweeper finds their jobs.
 const WAITING_BATCHES: usize = 1024;
@@ -25,10 +24,10 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     /// Starts the task. It ends when the last `Dispatcher` is dropped.
-    pub(crate) fn start(queue: Arc<dyn Queue>, background: &Background) -> Self {
+    pub(crate) fn start(queue: Arc<dyn Queue>, tasks: &Tasks) -> Self {
         let (batches, waiting) = mpsc::channel(WAITING_BATCHES);
         let failed = counter!("hookfast_dispatch_failed_total");
-        background.spawn("dispatcher", run(queue, waiting, failed.clone()));
+        tasks.spawn("dispatcher", run(queue, waiting, failed.clone()));
         Self { batches, failed }
     }
 

@@ -15,7 +15,6 @@
 mod address;
 mod admit;
 mod answer;
-mod background;
 mod body;
 mod commit;
 mod config;
@@ -46,4 +45,4 @@ pub use metrics::describe as describe_metrics;
 pub use running::{Recording, Running};
 pub use source::Source;
 pub use spool::SpoolWay;
-pub use stages::{Ingest, Table};
+pub use stages::{CurrentTable, Ingest, Table};

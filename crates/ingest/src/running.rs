@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use hookfast_parts::{MustEnd, Part, Tasks};
 use hookfast_queue::Queue;
 use hookfast_store::Record;
 use hookfast_webhook::{Clock, Provider};
@@ -15,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admit::Limits;
-use crate::background::Background;
 use crate::commit::{BatchLimits, Committing, Recorder};
 use crate::dispatch::Dispatcher;
 use crate::health::{Details, Readiness};
@@ -24,13 +24,16 @@ use crate::http::service::Service;
 use crate::memory::BodyMemory;
 use crate::spool::drain::{self, Drainer};
 use crate::spool::{SpoolWay, Spooling};
-use crate::{Config, Ingest, Source, Table};
+use crate::{Config, CurrentTable, Ingest, Source, Table};
 
 /// Longest wait for the commits under way, at the end of a shutdown.
 const COMMIT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Longest wait for the dispatcher and the drainer, after the commits.
 const FOLLOW_WITHIN: Duration = Duration::from_secs(1);
+
+/// The shutdown ends by itself within `shutdown_timeout` and the two limits above. If not, it is left behind this much later.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// Where events become durable, and the queue that tells workers about them.
 pub struct Recording<'a> {
@@ -45,28 +48,30 @@ pub struct Recording<'a> {
     /// The runtime of the commits. On the runtime of the requests, each step of a commit would wait behind the very
     /// requests that wait for the commit.
     pub commits: &'a Handle,
+    /// For a store that is broken, and for background tasks that panic.
+    pub must_end: &'a MustEnd,
 }
 
 /// A running listener.
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Cancelled when the store must not be used any more. The process should then end.
-    pub store_broken: CancellationToken,
-    /// Cancelled when a background task panicked. The process should then end, too.
-    pub must_end: CancellationToken,
+    /// The sources and subscriptions, which a reload replaces.
+    pub table: CurrentTable,
     listener: Arc<Listener>,
     shutdown: CancellationToken,
     connections: TaskTracker,
-    tasks: Tasks,
+    background: Background,
 }
 
 /// The background tasks of a listener.
-struct Tasks {
-    committers: Background,
-    large_committers: Background,
+struct Background {
+    /// The accept loop.
+    accepting: Tasks,
+    committers: Tasks,
+    large_committers: Tasks,
     /// Dispatcher and drainer. They process what the committers have committed, so they end after them.
-    followers: Background,
+    followers: Tasks,
     /// Cancelled when no further commit will come.
     last_call: CancellationToken,
 }
@@ -81,30 +86,32 @@ impl Ingest {
         recording: Recording<'_>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Running> {
-        let Recording { store, spool, queue, details, commits } = recording;
+        let Recording { store, spool, queue, details, commits, must_end } = recording;
         let address = listener.local_addr()?;
-        let [shutdown, store_broken, must_end] = std::array::from_fn(|_| CancellationToken::new());
-        let tasks = Tasks::new(commits, &must_end);
+        let background = Background::new(commits, must_end);
         let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
-        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &tasks.followers));
+        let dispatcher = queue.map(|queue| Dispatcher::start(queue, &background.followers));
         let spooling = match spool {
-            Some(way) => Some(tasks.start_spooling(way, dispatcher.as_ref(), limits).await),
+            Some(way) => Some(background.start_spooling(way, dispatcher.as_ref(), limits).await),
             None => None,
         };
         let committing = Committing {
             store: &store,
             spooling: spooling.as_ref(),
             limits,
-            broken: &store_broken,
+            must_end,
             dispatcher: dispatcher.as_ref(),
         };
-        let recorder = Recorder::start(&committing, config.queue_requests, &tasks.committers, &tasks.large_committers);
+        let recorder =
+            Recorder::start(&committing, config.queue_requests, &background.committers, &background.large_committers);
+        let shutdown = CancellationToken::new();
         let readiness = Readiness::new(Arc::clone(&store), spooling, details, shutdown.clone());
         let ingest = Self::new(config, address, table, known_providers, clock, (store, recorder));
+        let table = ingest.table.clone();
         let connections = TaskTracker::new();
-        let accepting = Arc::new(Listener::new(Service { ingest, readiness }, shutdown.clone()));
-        connections.spawn(Arc::clone(&accepting).accept(listener, connections.clone()));
-        Ok(Running { address, store_broken, must_end, listener: accepting, shutdown, connections, tasks })
+        let serving = Arc::new(Listener::new(Service { ingest, readiness }, shutdown.clone()));
+        background.accepting.spawn("listener", Arc::clone(&serving).accept(listener, connections.clone()));
+        Ok(Running { address, table, listener: serving, shutdown, connections, background })
     }
 }
 
@@ -120,7 +127,7 @@ impl Ingest {
     ) -> Self {
         Self {
             public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
-            table: RwLock::new(Arc::new(table)),
+            table: CurrentTable::new(table),
             decoy: config.conceal_sources.then(|| Arc::new(Source::decoy())),
             known_providers,
             clock,
@@ -133,13 +140,14 @@ impl Ingest {
     }
 }
 
-impl Tasks {
-    fn new(commits: &Handle, must_end: &CancellationToken) -> Self {
+impl Background {
+    fn new(commits: &Handle, must_end: &MustEnd) -> Self {
         Self {
-            committers: Background::new(commits, must_end),
+            accepting: Tasks::new(&Handle::current(), must_end),
+            committers: Tasks::new(commits, must_end),
             // On the runtime of the commits, copying a large request into a statement would delay the other commits.
-            large_committers: Background::new(&Handle::current(), must_end),
-            followers: Background::new(commits, must_end),
+            large_committers: Tasks::new(&Handle::current(), must_end),
+            followers: Tasks::new(commits, must_end),
             last_call: CancellationToken::new(),
         }
     }
@@ -159,28 +167,34 @@ impl Tasks {
 }
 
 impl Running {
-    /// Replaces the table for later requests. Requests under way finish with the table they began with.
-    pub fn reload(&self, table: Table) {
-        self.listener.service.ingest.replace_table(table);
+    /// How this is shut down.
+    pub fn into_part(self) -> Part {
+        let own = self.listener.service.ingest.config.shutdown_timeout;
+        let within = own.saturating_add(COMMIT_WITHIN + FOLLOW_WITHIN + SLACK);
+        Part::new("receiving", within, "what was answered with 2xx is durable all the same", self.shut_down())
     }
 
     /// Stops accepting, then finishes and commits what was accepted. Connections that take longer than the time-out are
     /// closed. Events that they had already submitted are committed all the same.
-    pub async fn shut_down(self) {
-        let Self { listener, shutdown, connections, tasks, .. } = self;
+    async fn shut_down(self) {
+        let Self { listener, shutdown, connections, background, .. } = self;
         let end = Instant::now() + listener.service.ingest.config.shutdown_timeout;
         shutdown.cancel();
         connections.close();
         // The committers end when the last sender of their queue is dropped: this listener's, or the last connection's.
         drop(listener);
-        if timeout_at(end, connections.wait()).await.is_err() {
+        let all_answered = async {
+            background.accepting.ended().await;
+            connections.wait().await;
+        };
+        if timeout_at(end, all_answered).await.is_err() {
             tracing::warn!(connections = connections.len(), "connections were still open at the end of the shutdown");
         }
-        tasks.end(end).await;
+        background.end(end).await;
     }
 }
 
-impl Tasks {
+impl Background {
     /// Waits for the commits, then for the dispatcher and the drainer. The wait has a limit, because a connection that
     /// was closed can keep the committers alive until its runtime ends.
     async fn end(self, end: Instant) {

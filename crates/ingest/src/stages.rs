@@ -45,7 +45,7 @@ pub struct Ingest {
     pub(crate) config: Config,
     /// Scheme and host of the URLs that providers call.
     pub(crate) public_url: String,
-    pub(crate) table: RwLock<Arc<Table>>,
+    pub(crate) table: CurrentTable,
     /// Stands in for unknown sources when `conceal_sources` is set.
     pub(crate) decoy: Option<Arc<Source>>,
     /// Every provider, so that a refusal can say that a request was meant for another provider's source.
@@ -71,16 +71,26 @@ impl Table {
     }
 }
 
+/// The table in use. A request uses the same table from start to end, even if a reload replaces it meanwhile.
+#[derive(Clone)]
+pub struct CurrentTable(Arc<RwLock<Arc<Table>>>);
+
+impl CurrentTable {
+    pub(crate) fn new(table: Table) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(table))))
+    }
+
+    pub(crate) fn get(&self) -> Arc<Table> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the table for later requests.
+    pub fn replace(&self, table: Table) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+}
+
 impl Ingest {
-    /// The current table. A request uses the same table from start to end, even if a reload replaces it meanwhile.
-    pub(crate) fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn replace_table(&self, table: Table) {
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
-    }
-
     pub(crate) fn caller<'a>(&self, headers: &HeaderMap, peer: IpAddr, activity: &'a Activity) -> Caller<'a> {
         let address = address::client(peer, headers, &self.config.trusted_proxies);
         let trace_id = trace_id(headers).map(str::to_owned);

@@ -28,7 +28,6 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod trouble;
-mod watched;
 mod worker;
 mod writes;
 
@@ -39,6 +38,7 @@ use std::time::Duration;
 
 use ::metrics::{counter, gauge};
 use hookfast_handler::AnyHandler;
+use hookfast_parts::{MustEnd, Tasks};
 use hookfast_queue::Queue;
 use hookfast_store::{JobId, Store, StoreError};
 use hookfast_webhook::HandlerName;
@@ -100,6 +100,9 @@ pub struct Surroundings {
     pub handlers: Handle,
     /// How suspects are run in a process of their own. Without it they run here, beside the others.
     pub apart: Option<Arc<dyn RunApart>>,
+    /// Says that the process must end: the store is damaged, a background task panicked, too many threads are lost to
+    /// handlers that do not yield, or one is lost with a transaction.
+    pub must_end: MustEnd,
 }
 
 /// Workers at work.
@@ -111,9 +114,6 @@ pub struct Running {
     jobs: TaskTracker,
     settler: JoinHandle<()>,
     attendants: Vec<JoinHandle<()>>,
-    /// Cancelled when the process should end: the store is damaged, a background task panicked, too many threads are lost to
-    /// handlers that do not yield, or one is lost with a transaction.
-    pub must_end: CancellationToken,
 }
 
 /// Starts to work for these handlers.
@@ -134,11 +134,11 @@ pub async fn start(surroundings: Surroundings, assigned: Vec<Assigned>, config: 
         failed: counter!("hookfast_dispatch_failed_total"),
     };
     gauge!("hookfast_stuck_runs").set(0.0);
-    let must_end = running.must_end.clone();
+    let background = shared.background.clone();
     running.attendants.extend([
-        watched::spawn("sweeper", &must_end, sweeper.run()),
-        watched::spawn("backlog", &must_end, look_at_backlog(Arc::clone(&shared), Arc::clone(&running.table))),
-        watched::spawn("threads", &must_end, watch_threads(shared)),
+        background.spawn("sweeper", sweeper.run()),
+        background.spawn("backlog", look_at_backlog(Arc::clone(&shared), Arc::clone(&running.table))),
+        background.spawn("threads", watch_threads(shared)),
     ]);
     Ok(running)
 }
@@ -178,15 +178,15 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
     if faults::is_off(Protection::CrashLimit) {
         config.crash_limit = u32::MAX;
     }
-    let Surroundings { store, queue, handlers, .. } = surroundings;
+    let Surroundings { store, queue, handlers, must_end, .. } = surroundings;
     let name = Arc::<str>::from(worker_name());
     // Each worker has the time for one renewal.
     let trouble = Arc::new(Trouble::new(config.lease / 2));
     let leases = Arc::new(Leases::new(Arc::clone(store), Arc::clone(&trouble), Arc::clone(&name), config.lease));
     let look_again = Arc::new(LookAgain::default());
     let (ended, to_settle) = mpsc::channel(1024);
-    let (shutdown, must_end) = (CancellationToken::new(), CancellationToken::new());
-    let jobs = TaskTracker::new();
+    let (shutdown, jobs) = (CancellationToken::new(), TaskTracker::new());
+    let background = Tasks::new(&Handle::current(), must_end);
     let shutdown_timeout = config.shutdown_timeout;
     let shared = Arc::new(Shared {
         store: Arc::clone(store),
@@ -199,18 +199,18 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
         bodies: BodyMemory::new(config.body_memory),
         ended,
         jobs: jobs.clone(),
-        runtime: Handle::current(),
         handlers: handlers.clone(),
         look_again,
         shutdown: shutdown.clone(),
         stuck: AtomicUsize::new(0),
+        background: background.clone(),
         must_end: must_end.clone(),
         config,
     });
-    let settler = watched::spawn("settler", &must_end, settler(&shared).run(to_settle));
+    let settler = background.spawn("settler", settler(&shared).run(to_settle));
     let table = Arc::new(Table::new(Arc::clone(&shared), surroundings));
-    let attendants = vec![watched::spawn("leases", &must_end, Arc::clone(&leases).keep())];
-    let running = Running { shutdown, shutdown_timeout, table, leases, jobs, settler, attendants, must_end };
+    let attendants = vec![background.spawn("leases", Arc::clone(&leases).keep())];
+    let running = Running { shutdown, shutdown_timeout, table, leases, jobs, settler, attendants };
     (running, shared)
 }
 
@@ -240,8 +240,7 @@ impl Running {
         self.jobs.close();
         let all_ended = async {
             // One of them may wait for the store.
-            self.table.tasks.close();
-            self.table.tasks.wait().await;
+            self.table.tasks.ended().await;
             self.jobs.wait().await;
         };
         if timeout(self.shutdown_timeout, all_ended).await.is_err() {
@@ -311,7 +310,10 @@ async fn watch_threads(shared: Arc<Shared>) {
         timer.tick().await;
         if shared.stuck.load(std::sync::atomic::Ordering::Relaxed) * 2 >= threads {
             tracing::error!(threads, "half of the threads are lost to handlers that do not yield");
-            shared.must_end.cancel();
+            shared.must_end.because(
+                "half of the threads of `[work]` are lost to handlers that do not yield; the log names them. Start again: \
+                 their jobs count as crashed, and others that were not finished are run again",
+            );
             return;
         }
     }

@@ -205,10 +205,6 @@ pub fn describe() {
     describe_counter!("hookfast_dispatch_failed_total", "Jobs that the queue did not take; the sweeper tries again");
     describe_gauge!("hookfast_queue_waiting", "Hints that wait in the queue, by handler");
     describe_gauge!("hookfast_queue_up", "Whether the queue works: 1 or 0. While it is down, jobs wait in the store");
-    describe_counter!(
-        "hookfast_task_panics_total",
-        "Background tasks that panicked, by task. Each ends the process, which must be started again"
-    );
     describe_gauge!(
         "hookfast_stuck_runs",
         "Runs past their deadline that do not yield, each holding a thread until the process ends"

@@ -146,7 +146,10 @@ impl Worker {
                 tracing::error!(event_id = %job.event, handler = %job.handler, "the handler is past its deadline and does not yield; a thread is lost to it");
                 if run.is_in_a_transaction() {
                     tracing::error!(event_id = %job.event, handler = %job.handler, "it keeps a transaction, which others wait for: only the end of the process ends it");
-                    self.shared.must_end.cancel();
+                    self.shared.must_end.because(
+                        "a handler that does not yield keeps a transaction, which others wait for; the log names it. Start \
+                         again: its job counts as crashed, and others that were not finished are run again",
+                    );
                 }
                 None
             }

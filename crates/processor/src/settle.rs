@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookfast_parts::MustEnd;
 use hookfast_queue::{Hint, Queue};
 use hookfast_store::{JobId, LostRun, Settlement, Store, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Point, Task};
 use crate::leases::Leases;
@@ -38,7 +38,7 @@ pub(crate) struct Settler {
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) look_again: Arc<LookAgain>,
     /// For a store that cannot be used any more.
-    pub(crate) must_end: CancellationToken,
+    pub(crate) must_end: MustEnd,
 }
 
 impl Settler {
@@ -96,7 +96,7 @@ impl Settler {
                 // The store is closed or damaged: the next process finds the lease ended.
                 Err(error @ StoreError::Broken(_)) => {
                     tracing::error!(%error, jobs = part.len(), "outcomes could not be written");
-                    self.must_end.cancel();
+                    self.must_end.because_of_the_store();
                     return;
                 }
                 Err(error @ StoreError::Unavailable(_)) => {

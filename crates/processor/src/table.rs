@@ -3,26 +3,27 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use hookfast_parts::Tasks;
 use hookfast_store::{Store, StoreError};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::suspects::{self, RunApart};
-use crate::watched;
 use crate::worker::{PAUSE, Shared, Worker};
 use crate::{Assigned, Surroundings};
 
 /// The workers by handler.
 pub(crate) struct Table {
     shared: Arc<Shared>,
+    /// Where the workers' own tasks run.
+    runtime: Handle,
     apart: Option<Arc<dyn RunApart>>,
     /// How many suspects run at once, of all handlers.
     suspects: Arc<Semaphore>,
     workers: RwLock<Vec<Arc<Worker>>>,
     /// The tasks of all workers, also of those that were removed and have not ended yet.
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
 }
 
 /// Whether the tables of new handlers were made already.
@@ -34,12 +35,14 @@ pub(crate) enum Tables {
 
 impl Table {
     pub(crate) fn new(shared: Arc<Shared>, surroundings: &Surroundings) -> Self {
+        let runtime = Handle::current();
         Self {
+            tasks: Tasks::new(&runtime, &shared.must_end),
             shared,
+            runtime,
             apart: surroundings.apart.clone(),
             suspects: Arc::new(Semaphore::new(suspects::OF_ALL_HANDLERS)),
             workers: RwLock::default(),
-            tasks: TaskTracker::new(),
         }
     }
 
@@ -51,7 +54,7 @@ impl Table {
     /// Runs these handlers from now on and no others. A handler that is removed takes no further jobs: what it runs comes to
     /// its end and is settled, and what it has claimed and not begun is handed back.
     pub(crate) fn assign(&self, assigned: Vec<Assigned>, tables: Tables) {
-        let _runtime = self.shared.runtime.enter();
+        let _runtime = self.runtime.enter();
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         workers.retain(|worker| {
             let stays = assigned.iter().any(|assigned| assigned.name == worker.name);
@@ -80,19 +83,12 @@ impl Table {
                 }
             }
         };
-        self.watch(run);
+        self.tasks.spawn("worker", run);
         for _ in 0..suspects::OF_ONE_HANDLER {
-            self.watch(suspects::run(Arc::clone(&worker), self.apart.clone(), Arc::clone(&self.suspects)));
+            let suspects = suspects::run(Arc::clone(&worker), self.apart.clone(), Arc::clone(&self.suspects));
+            self.tasks.spawn("worker", suspects);
         }
         worker
-    }
-
-    /// A worker's own task is watched like the other tasks of this process, and counted as the worker's until it ends.
-    fn watch(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let must_end: CancellationToken = self.shared.must_end.clone();
-        self.tasks.spawn(async move {
-            let _ = watched::spawn("worker", &must_end, task).await;
-        });
     }
 }
 
@@ -128,9 +124,9 @@ mod tests {
 
     use hookfast_handler::testing::{TestEvent, TestStore};
     use hookfast_handler::{Anything, Effects, Event, Handled, Handler, Handlers};
+    use hookfast_parts::MustEnd;
     use hookfast_queue::MemoryQueue;
     use hookfast_webhook::HandlerName;
-    use tokio::runtime::Handle;
     use tokio::sync::Notify;
     use tokio::time::timeout;
 
@@ -166,9 +162,13 @@ mod tests {
     }
 
     async fn start_with(store: &TestStore, assigned: Vec<Assigned>) -> Running {
-        let queue = Arc::new(MemoryQueue::new(100));
-        let surroundings =
-            Surroundings { store: Arc::clone(store.store()), queue, handlers: Handle::current(), apart: None };
+        let surroundings = Surroundings {
+            store: Arc::clone(store.store()),
+            queue: Arc::new(MemoryQueue::new(100)),
+            handlers: Handle::current(),
+            apart: None,
+            must_end: MustEnd::default(),
+        };
         let config = Config { sweep_every: Duration::from_millis(20), ..Config::default() };
         start(surroundings, assigned, config).await.expect("the store answers")
     }

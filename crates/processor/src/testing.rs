@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hookfast_handler::testing::TestStore;
 use hookfast_handler::{Effects, Event, Handled, Handler, Handlers};
+use hookfast_parts::MustEnd;
 use hookfast_queue::Queue;
 use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
@@ -34,8 +35,13 @@ pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) 
         is_paused: false,
         sources: Vec::new(),
     };
-    let surroundings =
-        Surroundings { store: Arc::clone(store.store()), queue, handlers: Handle::current(), apart: None };
+    let surroundings = Surroundings {
+        store: Arc::clone(store.store()),
+        queue,
+        handlers: Handle::current(),
+        apart: None,
+        must_end: MustEnd::default(),
+    };
     let (running, shared) = start_workers(&surroundings, config);
     (running, Worker::new(shared, assigned))
 }

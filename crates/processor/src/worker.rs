@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hookfast_handler::AnyHandler;
+use hookfast_parts::{MustEnd, Tasks};
 use hookfast_queue::{Pulled, Queue};
 use hookfast_store::{Claim, Claimed, JobId, Store, StoreError, Token};
 use hookfast_webhook::{EventId, HandlerName};
@@ -52,8 +53,6 @@ pub(crate) struct Shared {
     pub(crate) ended: mpsc::Sender<Ended>,
     /// Jobs that are claimed.
     pub(crate) jobs: TaskTracker,
-    /// Where the workers' own tasks run.
-    pub(crate) runtime: Handle,
     /// Where handlers run, away from everything else: one that does not yield must not stop renewing and receiving.
     pub(crate) handlers: Handle,
     /// The handlers whose walk is to start over.
@@ -62,8 +61,9 @@ pub(crate) struct Shared {
     pub(crate) shutdown: CancellationToken,
     /// Threads that are lost to handlers that do not yield.
     pub(crate) stuck: AtomicUsize,
-    /// The process cannot go on.
-    pub(crate) must_end: CancellationToken,
+    /// The tasks that all workers share, and those that write effects.
+    pub(crate) background: Tasks,
+    pub(crate) must_end: MustEnd,
 }
 
 /// The worker of one handler.
@@ -115,7 +115,7 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, assigned: Assigned) -> Arc<Self> {
         let Assigned { name, handler, config, is_paused, sources } = assigned;
         let concurrency = config.concurrency;
-        let writer = Writer::start(Arc::clone(&shared.store), &shared.must_end);
+        let writer = Writer::start(Arc::clone(&shared.store), &shared.background);
         Arc::new(Self {
             metrics: shared.metrics.begin(&name, &sources),
             name,

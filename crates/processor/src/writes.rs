@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hookfast_handler::SharedCommits;
+use hookfast_parts::Tasks;
 use hookfast_store::{EffectWrite, Store, StoreError, Written};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 
 use crate::faults::{self, Point};
-use crate::watched;
 
 /// How many effects share a commit.
 const BATCH: usize = 256;
@@ -29,9 +28,9 @@ struct Waiting {
 
 impl Writer {
     /// Writes until no run is left that could want it.
-    pub(crate) fn start(store: Arc<dyn Store>, must_end: &CancellationToken) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>, background: &Tasks) -> Self {
         let (waiting, to_write) = mpsc::channel(BATCH);
-        watched::spawn("writer", must_end, write_all(store, to_write));
+        background.spawn("writer", write_all(store, to_write));
         Self { waiting }
     }
 }
@@ -65,7 +64,9 @@ async fn write_all(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<Waiting>) 
 mod tests {
     use hookfast_handler::testing::{Kit, TestEvent, TestStore};
     use hookfast_handler::{Effects, Event, Handled, Handler, Run, values};
+    use hookfast_parts::MustEnd;
     use hookfast_webhook::FailureKind;
+    use tokio::runtime::Handle;
 
     use super::*;
     use crate::hooks::WorkerHooks;
@@ -91,7 +92,8 @@ mod tests {
 
     /// Runs of several jobs with one writer.
     async fn runs<const N: usize>(store: &TestStore) -> [Run; N] {
-        let writer = Writer::start(Arc::clone(store.store()), &CancellationToken::new());
+        let background = Tasks::new(&Handle::current(), &MustEnd::default());
+        let writer = Writer::start(Arc::clone(store.store()), &background);
         let mut runs = Vec::new();
         for _ in 0..N {
             let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
@@ -173,7 +175,8 @@ mod tests {
         let store = TestStore::new::<Notes>().await;
         let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
         let forged = hookfast_store::Token(uuid::Uuid::new_v4());
-        let writer = Writer::start(Arc::clone(store.store()), &CancellationToken::new());
+        let background = Tasks::new(&Handle::current(), &MustEnd::default());
+        let writer = Writer::start(Arc::clone(store.store()), &background);
         let hooks = Arc::new(WorkerHooks { writer: Some(writer) });
         let run = Run::new(Arc::clone(store.store()), claimed.job, forged, hooks);
         let failure = run.effects().write("note", INSERT, values!["x"]).await.expect_err("the job is not ours");

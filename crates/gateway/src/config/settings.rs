@@ -1,4 +1,7 @@
 //! What is set, key by key: the value in effect, and where it stands.
+//!
+//! After a reload, values are compared key by key and not by `PartialEq` of whole sections, because the log names the keys
+//! that changed.
 
 use std::collections::BTreeMap;
 

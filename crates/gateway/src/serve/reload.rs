@@ -2,53 +2,71 @@
 
 use std::sync::Arc;
 
-use hookfast_ingest::{Source, Table};
+use hookfast_ingest::{CurrentTable, Source, Table};
 
 use super::Gateway;
-use super::workers::Workers;
+use super::parts::Shared;
+use super::workers::{Workers, served};
 use crate::config::{self, Settings};
 use crate::development::{Missing, supply_secrets};
 use crate::unclaimed;
 use crate::{Config, Problem};
 
-impl Gateway {
+/// What a reload changes, and what it compares the new configuration with.
+pub(super) struct Reload<'a> {
+    gateway: &'a Gateway,
+    shared: Shared,
+    at_start: Settings,
+    workers: Option<Arc<Workers>>,
+    /// What ingest looks sources and handlers up in, if this process receives.
+    pub(super) table: Option<CurrentTable>,
+}
+
+impl<'a> Reload<'a> {
+    pub(super) fn of(gateway: &'a Gateway, shared: &Shared, config: &Config, workers: Option<Arc<Workers>>) -> Self {
+        Self { gateway, shared: shared.clone(), at_start: config.settings.clone(), workers, table: None }
+    }
+
     /// Reads the configuration and the files of secrets again. A bad one is refused as a whole.
-    pub(super) async fn reload(
-        &self,
-        ingest: Option<&hookfast_ingest::Running>,
-        workers: &mut Workers,
-        at_start: &Settings,
-    ) {
-        let loaded = config::load(self.prepared.file.as_deref(), &self.prepared.own_handlers).and_then(|mut config| {
-            match supply_secrets(&mut config, Missing::MakeUp) {
-                Ok(_) => Ok(config),
-                Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
-            }
-        });
-        match loaded {
+    pub(super) async fn reload(&self) {
+        match self.load() {
             Err(problems) => {
                 for problem in &problems {
                     tracing::error!("the configuration was not reloaded, everything stays as it was: {problem}");
                 }
             }
-            Ok(config) => {
-                warn_of_restart(at_start, &config.settings);
-                let (sources, handlers) = (config.sources.len(), config.handlers.len());
-                workers.queue.serve(&self.served(&config)).await;
-                workers.assign(&config, &self.prepared.role);
-                self.warn_of_unclaimed_jobs(workers, &config);
-                if let Some(ingest) = ingest {
-                    ingest.reload(table(config));
-                }
-                tracing::info!(sources, handlers, "the configuration was reloaded");
-            }
+            Ok(config) => self.change_to(config).await,
         }
     }
 
-    fn warn_of_unclaimed_jobs(&self, workers: &Workers, config: &Config) {
-        workers.configured.reload(config);
-        if let Some(store) = self.keeping.store() {
-            tokio::spawn(unclaimed::warn(store, Arc::clone(&workers.configured)));
+    fn load(&self) -> Result<Config, Vec<Problem>> {
+        let mut config = config::load(self.gateway.file.as_deref(), &self.gateway.own_handlers)?;
+        match supply_secrets(&mut config, Missing::MakeUp) {
+            Ok(_) => Ok(config),
+            Err(problem) => Err(vec![Problem { origin: "development".into(), key: String::new(), problem }]),
+        }
+    }
+
+    async fn change_to(&self, config: Config) {
+        let role = &self.gateway.role;
+        warn_of_restart(&self.at_start, &config.settings);
+        let (sources, handlers) = (config.sources.len(), config.handlers.len());
+        self.shared.queue.serve(&served(&config, role)).await;
+        if let Some(workers) = &self.workers {
+            workers.assign(&config, role);
+        }
+        self.warn_of_unclaimed_jobs(&config);
+        if let Some(current) = &self.table {
+            current.replace(table(config));
+        }
+        tracing::info!(sources, handlers, "the configuration was reloaded");
+    }
+
+    fn warn_of_unclaimed_jobs(&self, config: &Config) {
+        let Shared { keeping, configured, .. } = &self.shared;
+        configured.reload(config);
+        if let Some(store) = keeping.store() {
+            tokio::spawn(unclaimed::warn(store, Arc::clone(configured)));
         }
     }
 }

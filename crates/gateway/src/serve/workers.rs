@@ -1,22 +1,23 @@
-//! The workers of this process: which handlers they run, and their start, pause and end.
+//! The workers of this process: which handlers they run, and their start, change and end.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hookfast_parts::{MustEnd, Part, Tasks};
 use hookfast_processor::{Assigned, Surroundings};
-use hookfast_queue::Queue;
-use hookfast_store::{Store, StoreError};
+use hookfast_queue::QueueUrl;
+use hookfast_store::StoreError;
+use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
-use super::{Role, say_if_slow};
+use super::opening::say_if_slow;
+use super::parts::Shared;
+use super::{Gateway, Role};
 use crate::Config;
 use crate::apart::OwnProcess;
 use crate::config::ConfiguredHandler;
-use crate::unclaimed::{self, Configured};
+use crate::unclaimed;
 
 /// How long to wait before workers that could not start try again.
 const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -26,97 +27,81 @@ const WORKERS_END_WITHIN: Duration = Duration::from_secs(6);
 
 /// The workers of this process. They start when there is a store to work on.
 pub(super) struct Workers {
-    /// The handlers that they run; none if this process only receives.
-    assigned: Option<Vec<Assigned>>,
-    pub(super) config: hookfast_processor::Config,
-    pub(super) queue: Arc<dyn Queue>,
+    config: hookfast_processor::Config,
     apart: Arc<OwnProcess>,
-    pub(super) configured: Arc<Configured>,
-    stage: Stage,
+    state: Mutex<State>,
 }
 
-/// How far the workers are.
-enum Stage {
-    NotYet,
-    /// They may wait for a lock on their handlers' tables, which holds up nothing else.
-    Starting(JoinHandle<Result<hookfast_processor::Running, StoreError>>),
-    Running(hookfast_processor::Running),
+struct State {
+    /// The handlers that the workers run, or will run once they have started.
+    assigned: Vec<Assigned>,
+    running: Option<hookfast_processor::Running>,
 }
 
 impl Workers {
-    pub(super) fn of(config: &Config, role: &Role, file: Option<&Path>, queue: &Arc<dyn Queue>) -> Self {
-        Self {
-            assigned: role.works().then(|| assigned(config, role)),
+    pub(super) fn of(config: &Config, gateway: &Gateway) -> Arc<Self> {
+        Arc::new(Self {
             config: config.work.clone(),
-            queue: Arc::clone(queue),
-            apart: Arc::new(OwnProcess::new(file, longest_run(config))),
-            configured: Configured::of(config),
-            stage: Stage::NotYet,
+            apart: Arc::new(OwnProcess::new(gateway.file.as_deref(), longest_run(config))),
+            state: Mutex::new(State { assigned: assigned(config, &gateway.role), running: None }),
+        })
+    }
+
+    /// Starts the workers as soon as the store is there. Claims, sweeps and outcomes run in the runtime of the commits. On
+    /// SQLite they take turns with recording, and in the runtime of the requests each turn would wait for the requests.
+    pub(super) fn start(self: Arc<Self>, gateway: &Gateway, shared: &Shared) -> Part {
+        let tasks = Tasks::new(&gateway.commits, &gateway.must_end);
+        let (handlers, must_end) = (gateway.for_handlers.clone(), gateway.must_end.clone());
+        let starting = tasks.spawn("start_workers", Arc::clone(&self).begin(shared.clone(), handlers, must_end));
+        let within = self.config.shutdown_timeout.saturating_add(WORKERS_END_WITHIN);
+        Part::new("the workers", within, "their jobs are run again later", async move {
+            starting.abort();
+            let _ = starting.await;
+            let running = self.state().running.take();
+            if let Some(running) = running {
+                running.shut_down().await;
+            }
+        })
+    }
+
+    /// Waits for the store and starts the workers. They may wait for a lock on their handlers' tables, which holds up
+    /// nothing else.
+    async fn begin(self: Arc<Self>, shared: Shared, handlers: Handle, must_end: MustEnd) {
+        let Shared { keeping, queue, configured } = shared;
+        let store = keeping.reached().await;
+        tokio::spawn(unclaimed::warn(Arc::clone(&store), configured));
+        let apart = Some(Arc::clone(&self.apart) as _);
+        let surroundings = Surroundings { store, queue, handlers, apart, must_end: must_end.clone() };
+        let assigned = self.state().assigned.clone();
+        match start_workers(surroundings, assigned, self.config.clone()).await {
+            Ok(running) => self.state().set_running(running),
+            Err(error) => must_end.because(format!("the workers cannot start: {error}")),
         }
-    }
-
-    pub(super) fn are_to_start(&self) -> bool {
-        self.assigned.is_some() && matches!(self.stage, Stage::NotYet)
-    }
-
-    /// Claims, sweeps and outcomes run in the runtime of the commits. On SQLite they take turns with recording, and in the
-    /// runtime of the requests each turn would wait for the requests.
-    pub(super) fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
-        if let Some(assigned) = &self.assigned {
-            commits.spawn(unclaimed::warn(Arc::clone(&store), Arc::clone(&self.configured)));
-            let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
-            let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
-            let start = start_workers(surroundings, assigned.clone(), self.config.clone());
-            self.stage = Stage::Starting(commits.spawn(start));
-        }
-    }
-
-    /// Waits for the end of their start, if they are starting.
-    pub(super) async fn started(&mut self) -> Result<(), StoreError> {
-        let Stage::Starting(starting) = &mut self.stage else { return std::future::pending().await };
-        let running = starting.await.expect("nothing in it panics or ends it")?;
-        // A reload may have changed them meanwhile.
-        running.assign(self.assigned.clone().unwrap_or_default());
-        self.stage = Stage::Running(running);
-        Ok(())
     }
 
     /// Runs the handlers of a configuration that was reloaded, and no others.
-    pub(super) fn assign(&mut self, config: &Config, role: &Role) {
-        if self.assigned.is_none() {
-            return;
-        }
-        let assigned = assigned(config, role);
+    pub(super) fn assign(&self, config: &Config, role: &Role) {
         self.apart.set_longest_run(longest_run(config));
-        if let Stage::Running(running) = &self.stage {
+        self.state().assign(assigned(config, role));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set_running(&mut self, running: hookfast_processor::Running) {
+        // A reload may have changed the handlers meanwhile.
+        running.assign(self.assigned.clone());
+        self.running = Some(running);
+    }
+
+    fn assign(&mut self, assigned: Vec<Assigned>) {
+        if let Some(running) = &self.running {
             running.assign(assigned.clone());
         }
-        self.assigned = Some(assigned);
-    }
-
-    pub(super) fn must_end(&self) -> CancellationToken {
-        match &self.stage {
-            Stage::Running(running) => running.must_end.clone(),
-            _ => CancellationToken::new(),
-        }
-    }
-
-    pub(super) async fn shut_down(self) {
-        let running = match self.stage {
-            Stage::NotYet => return,
-            Stage::Starting(starting) => {
-                starting.abort();
-                match starting.await {
-                    Ok(Ok(running)) => running,
-                    _ => return,
-                }
-            }
-            Stage::Running(running) => running,
-        };
-        let within = self.config.shutdown_timeout + WORKERS_END_WITHIN;
-        if timeout(within, running.shut_down()).await.is_err() {
-            tracing::warn!("the workers did not end in time; their jobs are run again later");
-        }
+        self.assigned = assigned;
     }
 }
 
@@ -162,6 +147,16 @@ pub(crate) fn assigned(config: &Config, role: &Role) -> Vec<Assigned> {
             sources: sources.iter().filter(|source| subscription.wants_some_of(source)).cloned().collect(),
         })
         .collect()
+}
+
+/// The handlers whose hints the queue takes. A queue in memory leads only to the workers of this process.
+pub(super) fn served(config: &Config, role: &Role) -> Vec<HandlerName> {
+    let here = || assigned(config, role).into_iter().filter(|assigned| !assigned.is_paused);
+    let anywhere = config.handlers.iter().filter(|handler| !handler.is_paused);
+    match config.queue.url {
+        QueueUrl::Memory => here().map(|assigned| assigned.name).collect(),
+        QueueUrl::Nats(_) => anywhere.map(|handler| handler.subscription.handler.clone()).collect(),
+    }
 }
 
 pub(super) fn is_named(handler: &ConfiguredHandler, name: &str) -> bool {

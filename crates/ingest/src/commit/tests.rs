@@ -85,17 +85,17 @@ pub(crate) fn event(id: &str) -> Vec<Routed> {
 struct Rig {
     store: Arc<FakeStore>,
     recorder: Recorder,
-    broken: CancellationToken,
-    background: Background,
+    must_end: MustEnd,
+    tasks: Tasks,
 }
 
 fn rig(store: FakeStore, queue_requests: usize, limits: BatchLimits) -> Rig {
-    let (store, broken) = (Arc::new(store), CancellationToken::new());
-    let background = Background::new(&Handle::current(), &broken);
+    let (store, must_end) = (Arc::new(store), MustEnd::default());
+    let tasks = Tasks::new(&Handle::current(), &must_end);
     let shared: Arc<dyn Record> = Arc::clone(&store) as _;
-    let committing = Committing { store: &shared, spooling: None, limits, broken: &broken, dispatcher: None };
-    let recorder = Recorder::start(&committing, queue_requests, &background, &background);
-    Rig { store, recorder, broken, background }
+    let committing = Committing { store: &shared, spooling: None, limits, must_end: &must_end, dispatcher: None };
+    let recorder = Recorder::start(&committing, queue_requests, &tasks, &tasks);
+    Rig { store, recorder, must_end, tasks }
 }
 
 const LIMITS: BatchLimits = BatchLimits { events: 100, bytes: 1_000_000 };
@@ -211,7 +211,7 @@ async fn a_caller_who_hangs_up_does_not_stop_the_commit() {
     }
     rig.store.permission.add_permits(10);
     drop(rig.recorder);
-    rig.background.ended().await;
+    rig.tasks.ended().await;
     assert_eq!(rig.store.batches().concat(), ["evt_1", "evt_2"]);
 }
 
@@ -225,7 +225,7 @@ async fn an_unreachable_store_refuses_all_and_is_not_asked_row_by_row() {
     for request in waiting {
         assert!(matches!(request.await.expect("no panic"), Err(Rejection::NotRecorded)));
     }
-    assert!(!rig.broken.is_cancelled());
+    assert!(rig.must_end.reason().is_none());
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn a_broken_store_is_reported() {
     let rig = rig(FakeStore { failure: Some(broken), ..FakeStore::new(1) }, 10, LIMITS);
     let verdict = rig.recorder.record(event("evt_1"), None, later()).await;
     assert!(matches!(verdict, Err(Rejection::NotRecorded)));
-    assert!(rig.broken.is_cancelled());
+    assert!(rig.must_end.reason().is_some_and(|reason| reason.starts_with("the store had an I/O error")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,7 +41,7 @@ impl Service {
     ) -> HttpResponse {
         let (head, body) = request.into_parts();
         let caller = self.ingest.caller(&head.headers, peer, activity);
-        let table = self.ingest.table();
+        let table = self.ingest.table.get();
         let outcome = match self.find(&table, &head) {
             Ok(Found::Source(source)) => {
                 let visit = Visit { ingest: &self.ingest, table: &table, source: &source, caller: &caller };

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
+use hookfast_parts::{MustEnd, Tasks};
 use hookfast_store::{Recorded, Routed, StoreError};
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
@@ -11,11 +12,9 @@ use hookfast_webhook::{
 use http_body_util::Full;
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::SourceLimits;
-use crate::background::Background;
 use crate::commit::{BatchLimits, Committing};
 
 const SECRET: &str = "whsec_path";
@@ -80,19 +79,19 @@ fn table() -> Table {
 fn ingest(store: &Arc<FakeStore>) -> Ingest {
     let config = Config::default();
     let store: Arc<dyn Record> = Arc::clone(store) as _;
-    let broken = CancellationToken::new();
-    let background = Background::new(&Handle::current(), &broken);
+    let must_end = MustEnd::default();
+    let tasks = Tasks::new(&Handle::current(), &must_end);
     let limits = BatchLimits { events: config.batch_events, bytes: config.batch_bytes };
-    let committing = Committing { store: &store, spooling: None, limits, broken: &broken, dispatcher: None };
+    let committing = Committing { store: &store, spooling: None, limits, must_end: &must_end, dispatcher: None };
     Ingest {
         public_url: "http://localhost".into(),
-        table: RwLock::new(Arc::new(table())),
+        table: CurrentTable::new(table()),
         decoy: None,
         known_providers: Vec::new(),
         clock: Arc::new(FixedClock(OffsetDateTime::UNIX_EPOCH)),
         limits: Limits::new(&config),
         body_memory: BodyMemory::new(config.body_memory),
-        recorder: Recorder::start(&committing, 16, &background, &background),
+        recorder: Recorder::start(&committing, 16, &tasks, &tasks),
         store,
         config,
     }
@@ -108,7 +107,7 @@ async fn receive(ingest: &Ingest, request: Request) -> Result<Answered, Rejectio
     let Request { method, url, headers, body } = request;
     let mut head = http::Request::builder().method(method).uri(url).body(()).expect("a request").into_parts().0;
     head.headers = headers;
-    let (table, activity) = (ingest.table(), Activity::new(false));
+    let (table, activity) = (ingest.table.get(), Activity::new(false));
     let caller = ingest.caller(&head.headers, [192, 0, 2, 1].into(), &activity);
     let visit = Visit { ingest, table: &table, source: &table.sources["stripe"], caller: &caller };
     visit.receive(head, Full::new(body)).await
