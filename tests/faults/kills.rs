@@ -42,5 +42,5 @@ fn without_the_marker_kills_double_effects() {
     let rig = rig(Halves::Apart, "", "Marker");
     // Long enough for a worker to be killed there, however fast the rest goes.
     kill_workers(&rig, 300, 5, 300);
-    assert!(rig.broken_promises().iter().any(|broken| broken.contains(" was done ")), "nothing was doubled");
+    assert!(rig.broken_promises().iter().any(|broken| broken.contains("effect-0 of ")), "nothing was doubled");
 }

@@ -67,7 +67,7 @@ fn a_storm_over_a_crowd_on_sqlite_breaks_no_promise() {
 fn without_the_marker_a_storm_doubles_effects() {
     let killed =
         Weather { calm: (200, 1000), lasts: (10, 50), ..only(|who, fault| is_worker(who) && fault == Fault::Kill) };
-    Storm::new(Halves::Apart, "Marker").rage(killed).assert_noticed(" was done ");
+    Storm::new(Halves::Apart, "Marker").rage(killed).assert_noticed("effect-0 of ");
 }
 
 /// A worker stands still until the other has taken over, and then goes on beside it.

@@ -203,7 +203,7 @@ impl Entry {
         let times = done.into_iter().flatten().map(|(effect, places)| (effect, places.len()));
         let several = times.filter(|(_, times)| *times > 1);
         let mut broken: Vec<_> =
-            several.map(|(effect, times)| format!("{id}: {effect} was done {times} times")).collect();
+            several.map(|(effect, times)| format!("{effect} of {id} is there {times} times")).collect();
         if held.events.contains_key(id) && count != *expected {
             broken.push(format!("{id} has {count} effects and not {expected}"));
         }

@@ -150,7 +150,8 @@ impl Rig {
 
     fn try_send_event(&self, event: &TestEvent) -> bool {
         let start = Instant::now();
-        self.ledger().note(event, start, event.send_to(self.gateway().ingest))
+        let answer = event.send_to(self.gateway().ingest);
+        self.ledger().note(event, start, answer)
     }
 
     /// Begins to send events that were never sent before. [`Rig::note`] ends it.

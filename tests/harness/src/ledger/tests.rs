@@ -70,7 +70,7 @@ fn a_job_or_effect_that_is_not_as_it_should_be_is_noticed() {
     let undo = |held: &mut Held| drop(held.done.remove("evt_1"));
     assert_eq!(broken_by(undo), ["evt_1 has 0 effects and not 1"]);
     let double = |held: &mut Held| held.done.get_mut("evt_1").unwrap().get_mut("effect-0").unwrap().push(0);
-    assert_eq!(broken_by(double), ["evt_1: effect-0 was done 2 times"]);
+    assert_eq!(broken_by(double), ["effect-0 of evt_1 is there 2 times"]);
 }
 
 #[test]
