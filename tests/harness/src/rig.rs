@@ -2,7 +2,6 @@
 //! to it, and what must hold in the end.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -32,13 +31,6 @@ pub struct Rig {
 }
 
 type Plan = Box<dyn Fn() -> Setup>;
-
-impl fmt::Debug for Rig {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gateway, worker, nats, .. } = self;
-        formatter.debug_struct("Rig").field("gateway", gateway).field("worker", worker).field("nats", nats).finish()
-    }
-}
 
 impl Rig {
     /// Starts one process that receives and works.
