@@ -169,13 +169,14 @@ impl Sender {
     }
 
     fn note(&mut self, event: &TestEvent, start: Instant, answer: io::Result<Answer>) -> bool {
-        let count = match &answer {
-            Ok(answer) if answer.status == 200 => Some(&self.progress.promises),
-            Ok(_) => Some(&self.progress.refusals),
-            Err(_) => None,
-        };
-        count.map(|count| count.fetch_add(1, Relaxed));
-        self.ledger.note(event, start, answer)
+        let is_answered = answer.is_ok();
+        let is_promise = self.ledger.note(event, start, answer);
+        if is_promise {
+            self.progress.promises.fetch_add(1, Relaxed);
+        } else if is_answered {
+            self.progress.refusals.fetch_add(1, Relaxed);
+        }
+        is_promise
     }
 
     fn exchange(&mut self, gateway: SocketAddr, event: &TestEvent) -> io::Result<Answer> {
