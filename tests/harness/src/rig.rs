@@ -1,8 +1,8 @@
 //! A gateway at work: one process that receives and works, or one that receives and others that work. It knows what was sent
 //! to it, and what must hold in the end.
 
+use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::{
@@ -26,7 +26,7 @@ pub struct Rig {
     /// A process on the same store that is yet to start.
     plan: Option<Plan>,
     nats: Option<PrivateNats>,
-    ledger: Mutex<Ledger>,
+    ledger: RefCell<Ledger>,
     rounds: u64,
 }
 
@@ -49,7 +49,7 @@ impl Rig {
     }
 
     fn with(gateway: Gateway, plan: Option<Plan>) -> Self {
-        Self { gateway: Some(gateway), worker: None, plan, nats: None, ledger: Mutex::default(), rounds: 0 }
+        Self { gateway: Some(gateway), worker: None, plan, nats: None, ledger: RefCell::default(), rounds: 0 }
     }
 
     /// Keeps a server that the gateway uses as long as itself.
@@ -143,7 +143,7 @@ impl Rig {
     fn try_send_event(&self, event: &TestEvent) -> bool {
         let start = Instant::now();
         let answer = event.send_to(self.gateway().ingest);
-        self.ledger().note(event, start, answer)
+        self.ledger.borrow_mut().note(event, start, answer)
     }
 
     /// Begins to send events that were never sent before. [`Rig::note`] ends it.
@@ -164,12 +164,12 @@ impl Rig {
     /// Ends the sending and notes what the senders know.
     pub fn note(&self, senders: Senders) {
         let noted = senders.end();
-        self.ledger().add(noted);
+        self.ledger.borrow_mut().add(noted);
     }
 
     /// What was sent and promised so far.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap()
+    pub fn ledger(&self) -> Ref<'_, Ledger> {
+        self.ledger.borrow()
     }
 
     /// How many rows there are, such as of `jobs WHERE state = 'failed'`.
