@@ -1,5 +1,5 @@
 //! Experiment 14: Postgres is stopped, slow, cut off or killed, before and while the spool is drained, and so is the gateway.
-//! Clients keep sending, some of it twice, and remember every promise.
+//! Senders go on all the time, and send some events twice.
 
 use std::thread;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl Spooled {
         self.postgres.restart();
     }
 
-    /// Clients are promised things while Postgres is not what it should be.
+    /// Senders are promised things while Postgres is not what it should be.
     fn wait_for_spooled(&self, senders: &Senders) {
         eventually("events go into the spool", || self.gateway().metric("hookfast_spooling") == 1.0);
         senders.wait_for_more_promises(40);
@@ -115,16 +115,13 @@ impl Spooled {
         self.link.set(Link::Cut);
         eventually("events go into the spool", || self.gateway().metric("hookfast_spooling") == 1.0);
         senders.wait_for_more_promises(200);
-        let drained = self.metric_or_zero("hookfast_drained_events_total");
+        // The series is there from its first count on.
+        let drained = || self.gateway().metric_if_any("hookfast_drained_events_total").unwrap_or_default();
+        let before = drained();
         // Slow enough to be caught at it.
         self.link.set(Link::Delayed(Duration::from_millis(10)));
-        eventually("it drains", || self.metric_or_zero("hookfast_drained_events_total") > drained);
+        eventually("it drains", || drained() > before);
         assert_eq!(self.gateway().metric("hookfast_spooling"), 1.0, "it is still draining");
-    }
-
-    /// A series is there from its first count on.
-    fn metric_or_zero(&self, name: &str) -> f64 {
-        self.gateway().metric_if_any(name).unwrap_or_default()
     }
 
     fn wait_until_drained(&self) {
