@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hookfast_harness::{Client, Gateway, Ledger, Load, Setup, sample};
+use hookfast_harness::{Client, Gateway, Ledger, Senders, Setup, sample};
 
 use super::payload::gzip;
 use super::resources::{OVERLOADED, refused_connections};
@@ -38,8 +38,8 @@ fn lay_siege(gateway: &Gateway) -> Vec<Client> {
 fn assert_all_found_a_place(gateway: &Gateway, ledger: &Ledger) {
     assert_eq!((refused_connections(gateway), gateway.metric(OVERLOADED)), (0.0, 0.0));
     assert!(!gateway.log().contains("pool timed out"), "the store was kept from recording");
-    assert!(ledger.others.iter().all(|answer| answer.status == 503), "{:?}", ledger.others);
-    ledger.assert_kept(gateway);
+    assert!(ledger.refusals.iter().all(|answer| answer.status == 503), "{:?}", ledger.refusals);
+    ledger.assert_recorded(gateway.store_url());
 }
 
 /// Patient, so that no client is cut off before the end.
@@ -50,7 +50,7 @@ fn patient() -> Setup {
 #[test]
 fn case_27_many_slow_clients_of_every_kind_hold_up_nobody() {
     let gateway = patient().start();
-    let load = Load::start(gateway.ingest, 4);
+    let load = Senders::of_samples(&gateway.address(), 4);
     load.wait_for_promises(50);
     let before = gateway.peak_memory_bytes();
     let slow = lay_siege(&gateway);
@@ -76,7 +76,7 @@ fn case_26_many_bombs_at_once_are_small_bodies() {
     const BOMB_BYTES: usize = 64 << 20;
     let gateway = setup().start();
     let bomb = gzip(&vec![b' '; BOMB_BYTES]);
-    let load = Load::start(gateway.ingest, 2);
+    let load = Senders::of_samples(&gateway.address(), 2);
     load.wait_for_promises(20);
     let before = gateway.peak_memory_bytes();
     thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! The disk fails: every 2xx before that is in the database, and there is none after it. `tests/faults` has the kills.
 
-use hookfast_harness::{Database, Load, eventually, sample};
+use hookfast_harness::{Database, Senders, eventually, sample};
 
 use crate::patient;
 
@@ -13,19 +13,19 @@ fn after_an_io_error_nothing_more_is_promised() {
         let inject = format!("inject=fsync,fdatasync:error=EIO:when={failing}");
         let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", &inject];
         let mut gateway = patient(Database::Sqlite).under(&strace).start();
-        let load = Load::start(gateway.ingest, 8);
+        let load = Senders::of_samples(&gateway.address(), 8);
         assert_eq!(gateway.wait().code(), Some(1));
         let ledger = load.end();
-        assert!(!ledger.promised.is_empty() && !ledger.others.is_empty());
+        assert!(ledger.promised() > 0 && !ledger.refusals.is_empty());
         assert_eq!(ledger.promised_after_refusal, Vec::<String>::new());
-        for answer in &ledger.others {
+        for answer in &ledger.refusals {
             assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{}", answer.text());
         }
         let said =
             "error: the store had an I/O error, so nothing more can be promised. Look at the disk, then start again";
         assert_eq!(gateway.log().lines().last(), Some(said));
         let gateway = gateway.restart();
-        ledger.assert_kept(&gateway);
+        ledger.assert_recorded(gateway.store_url());
         eventually("it works again", || gateway.client().send(&sample(u64::MAX)).unwrap().status == 200);
     }
 }
@@ -38,10 +38,10 @@ fn after_an_io_error_in_a_checkpoint_nothing_more_is_promised() {
     let inject = "inject=fsync,fdatasync:error=EIO:when=3+";
     let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", &file, "-e", "trace=fsync,fdatasync", "-e", inject];
     let mut gateway = setup.under(&strace).start();
-    let load = Load::start(gateway.ingest, 2);
+    let load = Senders::of_samples(&gateway.address(), 2);
     assert_eq!(gateway.wait().code(), Some(1));
     let ledger = load.end();
-    assert!(!ledger.promised.is_empty());
+    assert!(ledger.promised() > 0);
     assert_eq!(ledger.promised_after_refusal, Vec::<String>::new());
-    ledger.assert_kept(&gateway.restart());
+    ledger.assert_recorded(gateway.restart().store_url());
 }

@@ -1,6 +1,6 @@
 //! More than the database can take: a plain answer at once, never a hang, never a promise that is not kept.
 
-use hookfast_harness::{Database, Gateway, Load, eventually, post, sample};
+use hookfast_harness::{Database, Gateway, Senders, eventually, post, sample};
 
 use crate::setup;
 
@@ -10,7 +10,7 @@ fn count(gateway: &Gateway, outcome: &str) -> f64 {
 
 fn a_full_queue_is_said_at_once_and_passes(database: Database) {
     let gateway = setup(database).ingest("queue_requests = 1\nanswer_deadline = \"200ms\"").start();
-    let load = Load::start(gateway.ingest, 16);
+    let load = Senders::of_samples(&gateway.address(), 16);
     load.wait_for_promises(1);
     let hold = gateway.hold_writes();
     eventually("requests find the queue full", || count(&gateway, "overloaded") > 0.0);
@@ -22,10 +22,10 @@ fn a_full_queue_is_said_at_once_and_passes(database: Database) {
     });
 
     let ledger = load.end();
-    for answer in &ledger.others {
+    for answer in &ledger.refusals {
         assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{}", answer.text());
     }
-    ledger.assert_kept(&gateway);
+    ledger.assert_recorded(gateway.store_url());
 }
 
 fn memory_for_bodies_is_bounded(database: Database) {

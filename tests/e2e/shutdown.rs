@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hookfast_harness::{Client, Database, Gateway, Load, PrivatePostgres, Signal, eventually, post, query, sample};
+use hookfast_harness::{
+    Client, Database, Gateway, PrivatePostgres, Senders, Signal, TestEvent, eventually, post, query, sample,
+};
 
 use crate::patient;
 
@@ -24,14 +26,14 @@ fn ask_to_end(gateway: &Gateway, signal: Signal) {
 
 fn every_promise_made_under_load_is_kept(database: Database) {
     let mut gateway = patient(database).start();
-    let load = Load::start(gateway.ingest, 8);
+    let load = Senders::of_samples(&gateway.address(), 8);
     load.wait_for_promises(200);
     gateway.signal(Signal::Term);
     assert_eq!(gateway.wait().code(), Some(0));
     assert!(gateway.log().contains("everything that was accepted is recorded"));
     let ledger = load.end();
-    ledger.assert_kept(&gateway);
-    for answer in &ledger.others {
+    ledger.assert_recorded(gateway.store_url());
+    for answer in &ledger.refusals {
         assert_eq!(answer.status, 503, "{}", answer.text());
     }
 }
@@ -83,7 +85,7 @@ fn after_a_stop_the_sqlite_file_alone_is_complete() {
     let mut gateway = patient(Database::Sqlite).start();
     let file = gateway.folder().join("hookfast.db");
     for round in 0..5 {
-        let load = Load::start_at(gateway.ingest, 4, round * 1_000_000, sample);
+        let load = Senders::of(&gateway.address(), 4, round * 1_000_000, TestEvent::sample);
         load.wait_for_promises(50);
         gateway.signal(Signal::Term);
         assert_eq!(gateway.wait().code(), Some(0));

@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use hookfast_harness::{Client, Database, Gateway, Setup, signed};
+use hookfast_harness::{Client, Database, Gateway, Setup, TestEvent, post};
 
-use crate::rig::BINARY;
+use crate::rig::{BINARY, unhurried};
 
 const BATCHES: usize = 10;
 const GOOD: usize = 30;
@@ -17,7 +17,7 @@ const ON_POSTGRES: &str = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plp
                            WHEN (NEW.dedupe_key LIKE 'evt_bad%') EXECUTE FUNCTION refuse();";
 
 fn gateway(database: Database) -> Gateway {
-    Setup::new(BINARY, database).ingest("answer_deadline = \"20s\"").handlers("[handlers.actor]\npaused = true").start()
+    unhurried(Setup::new(BINARY, database)).handlers("[handlers.actor]\npaused = true").start()
 }
 
 /// Sends good events and a bad one, so that they wait for the same commit. Gives the statuses, that of the bad one first.
@@ -30,9 +30,8 @@ fn send_batch(gateway: &Gateway, batch: usize) -> Vec<u16> {
 }
 
 fn send(gateway: &Gateway, id: &str) -> thread::JoinHandle<u16> {
-    let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1}}"#);
     let mut client = Client::connect(gateway.ingest);
-    client.write(&hookfast_harness::post(&signed(&body))).unwrap();
+    client.write(&post(&TestEvent::new(id, "{}").request())).unwrap();
     client.wait_until_read();
     thread::spawn(move || client.read_answer().unwrap().status)
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hookfast_harness::{Client, Database, Gateway, NatsVersion, PrivateNats, Setup, eventually_within, signed};
+use hookfast_harness::{Database, Gateway, NatsVersion, PrivateNats, Setup, TestEvent, eventually_within};
 
-use crate::rig::BINARY;
+use crate::rig::{BINARY, unhurried};
 
 /// A gateway on Postgres and JetStream, with a crowd before it.
 struct Crowded {
@@ -16,14 +16,12 @@ struct Crowded {
 impl Crowded {
     fn new(actor: &str, work: &str, act: &str, jobs: usize) -> Self {
         let nats = PrivateNats::start(NatsVersion::Current);
-        let gateway = Setup::new(BINARY, Database::Postgres)
-            .ingest("answer_deadline = \"20s\"")
+        let gateway = unhurried(Setup::new(BINARY, Database::Postgres))
             .queue(&nats.url())
             .handlers(&format!("[handlers.actor]\n{actor}"))
             .sections(work)
             .start();
-        let body = format!(r#"{{"id":"evt_first","type":"invoice.paid","created":1,"act":{act}}}"#);
-        assert_eq!(Client::connect(gateway.ingest).send(&signed(&body)).unwrap().status, 200);
+        assert_eq!(TestEvent::new("evt_first", act).send_to(gateway.ingest).unwrap().status, 200);
         let crowded = Self { gateway, nats, jobs: jobs + 1 };
         crowded.invite(jobs);
         crowded
@@ -40,10 +38,6 @@ impl Crowded {
              INSERT INTO events TABLE copies;
              INSERT INTO jobs (event_id, handler, due_at) SELECT id, 'actor', clock_timestamp() FROM copies;"
         ));
-    }
-
-    fn count(&self, what: &str) -> usize {
-        self.gateway.query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
     }
 
     /// Lets the sweeper look at all jobs this many times.
@@ -66,7 +60,7 @@ impl Crowded {
 
     fn wait_for_the_end(&self) {
         eventually_within(Duration::from_secs(1800), "all jobs are finished", || {
-            self.count("jobs WHERE finished_at IS NULL") == 0
+            self.gateway.count("jobs WHERE finished_at IS NULL") == 0
         });
     }
 }
@@ -106,14 +100,17 @@ const FRAGILE: &str = r#"{"fragile":8,"key":"evt_first","sleep_after_ms":5}"#;
 fn a_herd_does_not_trample_a_fragile_handler() {
     let crowded = Crowded::new("concurrency = 8\nretry = [\"1s\"]", "", FRAGILE, 50_000);
     crowded.wait_for_the_end();
-    assert_eq!(crowded.count("jobs WHERE state = 'succeeded'"), 50_001);
-    assert_eq!(crowded.count("attempts WHERE failure IS NOT NULL"), 0, "never too many at once");
-    assert_eq!((crowded.count("done"), crowded.count("(SELECT DISTINCT event FROM done) AS them")), (50_001, 50_001));
+    assert_eq!(crowded.gateway.count("jobs WHERE state = 'succeeded'"), 50_001);
+    assert_eq!(crowded.gateway.count("attempts WHERE failure IS NOT NULL"), 0, "never too many at once");
+    assert_eq!(
+        (crowded.gateway.count("done"), crowded.gateway.count("(SELECT DISTINCT event FROM done) AS them")),
+        (50_001, 50_001)
+    );
 }
 
 #[test]
 fn without_a_limit_of_its_own_a_fragile_handler_is_trampled() {
     let crowded = Crowded::new("concurrency = 32\nretry = [\"1s\"]", "", FRAGILE, 500);
     crowded.wait_for_the_end();
-    assert!(crowded.count("attempts WHERE failure IS NOT NULL") > 0, "it stood it");
+    assert!(crowded.gateway.count("attempts WHERE failure IS NOT NULL") > 0, "it stood it");
 }

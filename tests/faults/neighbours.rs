@@ -3,7 +3,7 @@
 use hookfast_harness::{Client, Database, Gateway, SECRET, Setup, eventually, signed};
 use hookfast_webhook::Request;
 
-use crate::rig::BINARY;
+use crate::rig::{BINARY, unhurried};
 
 /// How many jobs run at once.
 const PLACES: usize = 32;
@@ -13,8 +13,7 @@ const NOISE: usize = 200;
 
 /// Two sources, each with a handler of its own.
 fn neighbours(noisy_handler: &str, noisy_source: &str) -> Gateway {
-    Setup::new(BINARY, Database::Postgres)
-        .ingest("answer_deadline = \"20s\"")
+    unhurried(Setup::new(BINARY, Database::Postgres))
         .source(noisy_source)
         .handlers(&format!(
             "[handlers.actor]\nsource = \"stripe\"\ndeadline = \"1h\"\n{noisy_handler}\n\
@@ -33,16 +32,11 @@ fn send(gateway: &Gateway, source: &str, id: &str) -> u16 {
     Client::connect(gateway.ingest).send(&request).unwrap().status
 }
 
-fn jobs(gateway: &Gateway, handler: &str, state: &str) -> usize {
-    let statement = format!("SELECT count(*) FROM jobs WHERE handler = '{handler}' AND state = '{state}'");
-    gateway.query(&statement)[0][0].parse().unwrap()
-}
-
 fn make_noise(gateway: &Gateway, held: usize) {
     for number in 0..NOISE {
         assert_eq!(send(gateway, "stripe", &format!("evt_noise_{number}")), 200);
     }
-    eventually("the noisy handler is busy", || jobs(gateway, "actor", "processing") >= held);
+    eventually("the noisy handler is busy", || gateway.count_jobs("actor", "processing") >= held);
 }
 
 #[test]
@@ -52,8 +46,8 @@ fn a_handler_that_never_ends_does_not_hold_up_another() {
     for number in 0..50 {
         assert_eq!(send(&gateway, "quiet", &format!("evt_{number}")), 200);
     }
-    eventually("the other handler is served", || jobs(&gateway, "quiet", "succeeded") == 50);
-    assert_eq!(jobs(&gateway, "actor", "succeeded"), 0, "the noise goes on");
+    eventually("the other handler is served", || gateway.count_jobs("quiet", "succeeded") == 50);
+    assert_eq!(gateway.count_jobs("actor", "succeeded"), 0, "the noise goes on");
 }
 
 #[test]
@@ -63,8 +57,10 @@ fn without_a_limit_of_its_own_a_handler_holds_up_another() {
     assert_eq!(send(&gateway, "quiet", "evt_1"), 200);
     let sweeps = || gateway.metric("hookfast_sweeper_dispatched_total");
     let before = sweeps();
-    eventually("noise is dispatched again and again", || sweeps() > before || jobs(&gateway, "quiet", "succeeded") > 0);
-    assert_eq!(jobs(&gateway, "quiet", "succeeded"), 0, "it found a place");
+    eventually("noise is dispatched again and again", || {
+        sweeps() > before || gateway.count_jobs("quiet", "succeeded") > 0
+    });
+    assert_eq!(gateway.count_jobs("quiet", "succeeded"), 0, "it found a place");
 }
 
 #[test]

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use hookfast_harness::{Database, Link, NatsVersion, PrivateNats, Proxy, Setup, fresh_database};
+use hookfast_harness::{Answer, Database, Link, NatsVersion, PrivateNats, Proxy, Rig, Setup, fresh_database};
 
-use crate::rig::BINARY;
-use crate::witness::{Witness, chance};
+use crate::rig::{BINARY, chance, together};
 
 /// So slow that every commit is under way for a while.
 const SLOW: Link = Link::Delayed(Duration::from_millis(10));
@@ -15,7 +14,7 @@ const TOO_SLOW: Link = Link::Delayed(Duration::from_secs(1));
 
 /// A gateway with a link to Postgres.
 struct Linked {
-    witness: Witness,
+    rig: Rig,
     proxy: Proxy,
     chance: fastrand::Rng,
 }
@@ -28,12 +27,12 @@ impl Linked {
             .store(&proxy.through(&database))
             .variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "450ms")
             .variable("FAULT_WITHOUT", without);
-        Self { witness: Witness::of(setup), proxy, chance: chance() }
+        Self { rig: together(setup), proxy, chance: chance() }
     }
 
     /// Breaks the link while commits are under way, until a client is refused, and mends it.
     fn break_link(&mut self, link: Link) {
-        let load = self.witness.load();
+        let load = self.rig.load();
         load.wait_for_promises(self.chance.usize(1..40));
         self.proxy.set(SLOW);
         load.wait_for_more_promises(5);
@@ -43,7 +42,7 @@ impl Linked {
         load.wait_for_refusal();
         self.proxy.heal();
         load.wait_for_more_promises(10);
-        self.witness.note(load);
+        self.rig.note(load);
     }
 }
 
@@ -51,10 +50,10 @@ fn every_promise_survives(link: Link, times: usize) {
     let mut linked = Linked::new("");
     for _ in 0..times {
         linked.break_link(link);
-        linked.witness.assert_nothing_is_lost();
+        linked.rig.assert_nothing_is_lost();
     }
-    assert!(linked.witness.gateway().is_running());
-    linked.witness.assert_kept();
+    assert!(linked.rig.gateway_mut().is_running());
+    linked.rig.assert_kept();
 }
 
 #[test]
@@ -89,27 +88,28 @@ fn without_the_marker_resets_during_commits_double_effects() {
     let mut linked = Linked::new("Marker");
     let is_doubled = |_| {
         linked.break_link(Link::Cut);
-        linked.witness.done().values().any(|times| *times > 1)
+        linked.rig.done().values().any(|times| *times > 1)
     };
     assert!((0..20).any(is_doubled), "nothing was doubled");
 }
 
 /// A gateway with a link to NATS. Whatever happens there, no client is refused.
-fn nobody_notices(break_and_mend: impl Fn(&mut Witness, &PrivateNats, &Proxy)) {
+fn nobody_notices(break_and_mend: impl Fn(&mut Rig, &PrivateNats, &Proxy)) {
     let nats = PrivateNats::start(NatsVersion::Current);
     let proxy = Proxy::to_server_of(&nats.url());
-    let mut witness = Witness::of(Setup::new(BINARY, Database::Postgres).queue(&proxy.through(&nats.url())));
-    send_some(&mut witness);
-    break_and_mend(&mut witness, &nats, &proxy);
-    send_some(&mut witness);
-    assert!(witness.ledger().others.is_empty(), "somebody was refused: {:?}", witness.ledger().others[0].text());
-    witness.assert_kept();
+    let mut rig = together(Setup::new(BINARY, Database::Postgres).queue(&proxy.through(&nats.url())));
+    send_some(&mut rig);
+    break_and_mend(&mut rig, &nats, &proxy);
+    send_some(&mut rig);
+    let refusals: Vec<_> = rig.ledger().refusals.iter().map(Answer::text).collect();
+    assert_eq!(refusals, [""; 0], "a sender was refused");
+    rig.assert_kept();
 }
 
-fn send_some(witness: &mut Witness) {
-    let load = witness.load();
+fn send_some(rig: &mut Rig) {
+    let load = rig.load();
     load.wait_for_promises(50);
-    witness.note(load);
+    rig.note(load);
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn a_bad_link_to_nats_is_no_reason_to_refuse_or_forget() {
     let drip = Link::Dripping(Duration::from_millis(5));
     for link in [SLOW, TOO_SLOW, drip, Link::Blackhole, Link::Cut, Link::ClosedByClient, Link::ClosedByServer] {
         eprintln!("{link:?}");
-        nobody_notices(|witness, _, proxy| {
+        nobody_notices(|rig, _, proxy| {
             for _ in 0..5 {
                 proxy.set(link);
-                send_some(witness);
+                send_some(rig);
                 proxy.heal();
             }
         });
@@ -133,11 +133,11 @@ fn a_bad_link_to_nats_is_no_reason_to_refuse_or_forget() {
 #[test]
 #[ignore = "nightly: networks fail in many ways"]
 fn a_nats_server_that_stands_still_is_no_reason_to_refuse_or_forget() {
-    nobody_notices(|witness, nats, _| {
+    nobody_notices(|rig, nats, _| {
         nats.stop();
-        send_some(witness);
+        send_some(rig);
         std::thread::sleep(Duration::from_secs(30));
-        send_some(witness);
+        send_some(rig);
         nats.go_on();
     });
 }

@@ -1,9 +1,9 @@
 //! Experiment 13: handlers that take their process with them, or never come back. They become dead letters, and the others
 //! are handled.
 
-use hookfast_harness::{Database, Gateway, Setup, eventually_within};
+use hookfast_harness::{Database, Gateway, Setup, TO_THE_END, TestEvent, eventually_within};
 
-use crate::rig::{BINARY, TO_THE_END};
+use crate::rig::{BINARY, unhurried};
 
 /// How many of each, if they do not take long.
 const POISON: usize = 5;
@@ -27,8 +27,7 @@ struct Village {
 
 impl Village {
     fn new(without: &str) -> Self {
-        let gateway = Setup::new(BINARY, Database::Sqlite)
-            .ingest("answer_deadline = \"20s\"")
+        let gateway = unhurried(Setup::new(BINARY, Database::Sqlite))
             .handlers("[handlers.actor]\nretry = [\"1s\"]\ndeadline = \"1s\"")
             .sections(SETTINGS)
             .variable("FAULT_WITHOUT", without)
@@ -48,16 +47,14 @@ impl Village {
     }
 
     fn send(&mut self, id: &str, act: &str) {
-        let body = format!(r#"{{"id":"{id}","type":"invoice.paid","created":1,"act":{act}}}"#);
+        let event = TestEvent::new(id, act);
         eventually_within(TO_THE_END, "it is taken", || {
-            let client = hookfast_harness::Client::try_connect(self.gateway().ingest);
-            let answer = client.and_then(|mut client| client.send(&hookfast_harness::signed(&body)));
-            answer.is_ok_and(|answer| answer.status == 200)
+            event.send_to(self.gateway().ingest).is_ok_and(|answer| answer.status == 200)
         });
     }
 
-    fn count(&mut self, what: &str) -> usize {
-        self.gateway().query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
+    fn count(&mut self, rows: &str) -> usize {
+        self.gateway().count(rows)
     }
 }
 

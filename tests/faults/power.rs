@@ -4,15 +4,14 @@
 use std::time::Duration;
 
 use hookfast_harness::{
-    Database, Disk, Disturbed, Load, NatsVersion, PrivateNats, PrivatePostgres, Setup, Signal, eventually,
+    Database, Disk, Disturbed, NatsVersion, PrivateNats, PrivatePostgres, Rig, Senders, Setup, Signal, eventually,
 };
 
-use crate::rig::{BINARY, HASTY, Halves, Rig};
-use crate::witness::{Witness, chance};
+use crate::rig::{BINARY, HASTY, apart, chance, together};
 
 /// A gateway with its store on one disk. What uses the disk ends before it does.
 struct Machine {
-    witness: Witness,
+    rig: Rig,
     postgres: Option<PrivatePostgres>,
     disk: Disk,
     chance: fastrand::Rng,
@@ -22,70 +21,70 @@ impl Machine {
     fn with_sqlite(setup: Setup) -> Self {
         let disk = Disk::new(256);
         let store = format!("sqlite:{}", disk.path().join("hookfast.db").display());
-        Self { witness: Witness::of(setup.store(&store)), postgres: None, disk, chance: chance() }
+        Self { rig: together(setup.store(&store)), postgres: None, disk, chance: chance() }
     }
 
     fn with_postgres(setup: Setup, settings: &[&str]) -> Self {
         let disk = Disk::new(512);
         let postgres = PrivatePostgres::start_on(&disk, settings);
-        let witness = Witness::of(setup.store(&postgres.database()));
-        Self { witness, postgres: Some(postgres), disk, chance: chance() }
+        let rig = together(setup.store(&postgres.database()));
+        Self { rig, postgres: Some(postgres), disk, chance: chance() }
     }
 
     /// Only the spool is on the disk; Postgres is elsewhere.
     fn with_spool(setup: Setup, postgres: &PrivatePostgres) -> Self {
         let disk = Disk::new(256);
         let spool = format!("spool = \"{}\"", disk.path().join("spool.db").display());
-        let witness = Witness::of(with_usual_deadline(setup).store(&postgres.database()).spool(&spool));
-        Self { witness, postgres: None, disk, chance: chance() }
+        let rig = together(with_usual_deadline(setup).store(&postgres.database()).spool(&spool));
+        Self { rig, postgres: None, disk, chance: chance() }
     }
 
     /// Cuts the power at any moment, and switches it on again.
     fn cut_power(&mut self) {
-        let load = self.witness.load();
+        let load = self.rig.load();
         load.wait_for_promises(self.chance.usize(1..100));
         std::thread::sleep(Duration::from_micros(self.chance.u64(0..100_000)));
         self.cut_power_under(load);
     }
 
     /// The same while every flush takes this much longer, once what is expected of the answers has come true.
-    fn cut_power_of_slow_disk(&mut self, delay_ms: u64, expected: impl FnOnce(&Load)) {
+    fn cut_power_of_slow_disk(&mut self, delay_ms: u64, expected: impl FnOnce(&Senders)) {
         let flushing = match &self.postgres {
             Some(postgres) => postgres.processes(),
-            None => vec![self.witness.gateway().pid()],
+            None => vec![self.rig.gateway().pid()],
         };
         let _slow = Disturbed::flushes_of(&flushing, &format!("delay_enter={}", delay_ms * 1000));
-        let load = self.witness.load();
+        let load = self.rig.load();
         expected(&load);
         self.cut_power_under(load);
     }
 
     /// The gateway stands still first, as it does when the power goes. Otherwise it could promise something on a disk that is
     /// already gone: a flush that is under way while ext4 is told to stop may still report success.
-    fn cut_power_under(&mut self, load: Load) {
-        self.witness.gateway().signal(Signal::Stop);
+    fn cut_power_under(&mut self, load: Senders) {
+        self.rig.gateway().signal(Signal::Stop);
         self.disk.cut_power();
-        self.witness.kill();
+        self.rig.kill();
         self.postgres.iter_mut().for_each(PrivatePostgres::kill);
-        self.witness.note(load);
+        self.rig.note(load);
         self.disk.power_on();
         self.postgres.iter_mut().for_each(PrivatePostgres::restart);
-        self.witness.restart();
+        self.rig.restart();
     }
 
     fn assert_that_promises_survive(&mut self, cuts: usize) {
         for _ in 0..cuts {
             self.cut_power();
-            self.witness.assert_nothing_is_lost();
+            self.rig.assert_nothing_is_lost();
         }
-        self.witness.assert_kept();
+        self.rig.assert_kept();
     }
 
     /// A single cut may come at a moment when everything happens to be on the disk.
     fn assert_that_promises_are_broken(&mut self) {
         let is_lost = |_| {
             self.cut_power();
-            !self.witness.lost().is_empty()
+            !self.rig.lost().is_empty()
         };
         assert!((0..5).any(is_lost), "nothing was lost");
     }
@@ -136,8 +135,8 @@ fn every_promise_survives_power_cuts_of_the_spool() {
         postgres.restart();
         machine.cut_power();
     }
-    machine.witness.wait_until_drained();
-    machine.witness.assert_kept();
+    machine.rig.wait_until_drained();
+    machine.rig.assert_kept();
 }
 
 #[test]
@@ -149,8 +148,8 @@ fn without_sync_power_cuts_of_the_spool_lose_events() {
         machine.cut_power();
     }
     postgres.restart();
-    machine.witness.wait_until_drained();
-    assert!(!machine.witness.lost().is_empty(), "nothing was lost");
+    machine.rig.wait_until_drained();
+    assert!(!machine.rig.lost().is_empty(), "nothing was lost");
 }
 
 /// A promise is worth the same however long its flush took. The negative controls are those without sync: who does not flush
@@ -159,20 +158,20 @@ fn promises_survive_power_cuts_of_slow_disks(machine: impl Fn(Setup) -> Machine)
     let mut patient = machine(setup());
     for _ in 0..3 {
         patient.cut_power_of_slow_disk(300, |load| load.wait_for_promises(3));
-        patient.witness.assert_nothing_is_lost();
+        patient.rig.assert_nothing_is_lost();
     }
-    patient.witness.assert_kept();
+    patient.rig.assert_kept();
 
     // What is not flushed in time is refused.
     let mut hasty = machine(with_usual_deadline(setup()));
     for delay_ms in [300, 2000, 300, 2000] {
-        hasty.cut_power_of_slow_disk(delay_ms, Load::wait_for_refusal);
-        hasty.witness.assert_nothing_is_lost();
+        hasty.cut_power_of_slow_disk(delay_ms, Senders::wait_for_refusal);
+        hasty.rig.assert_nothing_is_lost();
     }
-    for refusal in &hasty.witness.ledger().others {
+    for refusal in &hasty.rig.ledger().refusals {
         assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")), "{}", refusal.text());
     }
-    hasty.witness.assert_kept();
+    hasty.rig.assert_kept();
 }
 
 #[test]
@@ -191,14 +190,14 @@ fn every_promise_survives_power_cuts_of_postgres_on_a_slow_disk() {
 /// only, so that they are lost.
 fn lose_hints(disk: &mut Disk, without: &'static str) -> Rig {
     const HINTS: usize = 30;
-    let mut rig = Rig::on(Halves::Apart, HASTY, "", without, Some(PrivateNats::start_on(disk, NatsVersion::Current)));
+    let mut rig = apart(PrivateNats::start_on(disk, NatsVersion::Current), HASTY, "", without);
     for number in 0..HINTS {
-        assert!(rig.send(&format!("evt_{number}"), "{}"));
+        rig.send(&format!("evt_{number}"), "{}");
     }
     eventually("the hints are in the stream", || rig.nats_messages() == HINTS as u64);
     disk.cut_power();
     rig.nats().kill();
-    assert!(rig.send("in_the_dark", "{}"), "recording needs no NATS");
+    assert!(rig.try_send("in_the_dark", "{}"), "recording needs no NATS");
     disk.power_on();
     rig.nats().restart();
     rig
@@ -225,7 +224,7 @@ fn without_the_sweeper_a_power_cut_of_nats_loses_jobs() {
     let mut number = 0;
     eventually("the worker works", || {
         number += 1;
-        assert!(rig.send(&format!("late_{number}"), "{}"));
+        rig.send(&format!("late_{number}"), "{}");
         rig.count("done WHERE event LIKE 'late%'") > 0
     });
     assert_eq!(rig.count("done WHERE event LIKE 'evt%'"), 0, "somebody has looked at them");

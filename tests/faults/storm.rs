@@ -5,23 +5,23 @@
 
 mod blows;
 mod crowd;
-mod senders;
+mod provider;
 mod verdict;
 mod victims;
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hookfast_harness::{Database, NatsVersion, PrivateNats, PrivatePostgres, Setup, query};
+use hookfast_harness::{
+    Address, Database, Ledger, NatsVersion, PrivateNats, PrivatePostgres, Senders, Setup, TO_THE_END, query,
+};
 
-use crate::rig::{BINARY, Halves, TO_THE_END};
+use crate::rig::{BINARY, Halves, seed};
 use blows::{Fault, Weather};
 use crowd::Operator;
-use senders::{Ledger, Receivers, Sender, Sent};
+use provider::{Provider, Receivers};
 use verdict::Verdict;
 use victims::{Process, Victim, Way, convalesce, suffer};
 
@@ -67,7 +67,7 @@ fn a_storm_over_a_crowd_on_sqlite_breaks_no_promise() {
 fn without_the_marker_a_storm_doubles_effects() {
     let killed =
         Weather { calm: (200, 1000), lasts: (10, 50), ..only(|who, fault| is_worker(who) && fault == Fault::Kill) };
-    Storm::new(Halves::Apart, "Marker").rage(killed).assert_noticed("should be done once");
+    Storm::new(Halves::Apart, "Marker").rage(killed).assert_noticed("effect-0 of ");
 }
 
 /// A worker stands still until the other has taken over, and then goes on beside it.
@@ -114,7 +114,7 @@ struct Storm {
     victims: Vec<Box<dyn Victim>>,
     /// The way to the database that no storm reaches.
     store: String,
-    receiver: Arc<Mutex<SocketAddr>>,
+    receiver: Address,
     crowd: Option<Crowd>,
 }
 
@@ -184,16 +184,13 @@ impl Storm {
 
     /// Lets it rage while providers send, and waits until every victim is well and the last event was taken.
     fn rage(mut self, weather: Weather) -> Aftermath {
-        let over = Arc::new(OnceLock::new());
         let mut chance = Rng::with_seed(self.seed);
-        let mut ledger = Ledger::default();
-        ledger.sent.extend(self.prepare_crowd());
+        let mut ledger = self.prepare_crowd();
         let receivers = self.crowd.as_ref().map_or(Receivers::Actor, |crowd| crowd.receivers);
-        let senders = (0..SENDERS).map(|number| {
-            let sender = Sender::new(&number.to_string(), &self.receiver, chance.u64(..), &over, receivers);
-            thread::spawn(|| sender.run())
+        let seeds: Vec<_> = (0..SENDERS).map(|_| chance.u64(..)).collect();
+        let senders = Senders::start(&self.receiver, SENDERS, move |sender| {
+            Provider::new(sender.number, seeds[sender.number as usize], receivers).run(sender);
         });
-        let senders: Vec<_> = senders.collect();
         let start = Instant::now();
         let replays = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -212,28 +209,35 @@ impl Storm {
         for victim in &mut self.victims {
             convalesce(&mut **victim);
         }
-        over.set(Instant::now()).expect("it is over once");
-        for sender in senders {
-            ledger.add(sender.join().unwrap());
-        }
+        ledger.add(senders.end());
         Aftermath { storm: self, ledger }
     }
 
     /// How late the innocent handler is alone; and then a backlog for the slow one.
-    fn prepare_crowd(&mut self) -> Vec<Sent> {
-        let Some(crowd) = &mut self.crowd else { return Vec::new() };
-        let receiver = *self.receiver.lock().unwrap();
-        let alone = crowd::probe(receiver, &self.store, "alone");
+    fn prepare_crowd(&mut self) -> Ledger {
+        let Some(crowd) = &mut self.crowd else { return Ledger::default() };
+        let mut ledger = crowd::probe(&self.receiver, &self.store, "alone");
         crowd.lag_alone = crowd::p99_lag(&self.store, "alone");
-        [alone, crowd::slow_backlog(receiver)].concat()
+        ledger.add(crowd::slow_backlog(&self.receiver));
+        ledger
+    }
+
+    /// Gives those another chance that were killed too often, and then sees whether the innocent handler is as fast as before.
+    fn healed(&self, crowd: &Crowd, ledger: &mut Ledger, verdict: &Verdict<'_>, patience: Duration) -> Option<String> {
+        if verdict.crashed() > 0 {
+            eprintln!("{} jobs are dead after crashes, and are replayed", verdict.crashed());
+            crowd.operator.replay_crashed();
+            wait_for_the_end(verdict, patience);
+        }
+        ledger.add(crowd::probe(&self.receiver, &self.store, "beside"));
+        crowd::judge_lag(crowd.lag_alone, crowd::p99_lag(&self.store, "beside"))
     }
 }
 
 impl Aftermath {
-    fn assert_kept(&self) {
-        let Ledger { sent, in_vain, .. } = &self.ledger;
-        let promised = self.ledger.promised();
-        eprintln!("{} events were sent, {in_vain} times in vain, and {promised} promised", sent.len());
+    fn assert_kept(mut self) {
+        let (sent, in_vain, promised) = (self.ledger.sent(), self.ledger.in_vain(), self.ledger.promised());
+        eprintln!("{sent} events were sent, {in_vain} times in vain, and {promised} promised");
         let broken = self.broken_promises(TO_THE_END);
         let lost = query(&self.storm.store, "SELECT count(*) FROM attempts WHERE failure = 'crash'");
         eprintln!("{} runs were cut short", lost[0][0]);
@@ -241,32 +245,21 @@ impl Aftermath {
         assert!(promised > SENDERS as usize * 10, "only {promised} got through, which proves little");
     }
 
-    fn assert_noticed(&self, what: &str) {
+    fn assert_noticed(mut self, what: &str) {
         let broken = self.broken_promises(TO_THE_END / 6);
         let noticed = broken.iter().any(|broken| broken.contains(what));
         assert!(noticed, "FAULT_SEED={}: nothing like `{what}` in:\n{}", self.storm.seed, broken.join("\n"));
     }
 
     /// Everything that does not hold once all jobs are finished, or the patience is at its end.
-    fn broken_promises(&self, patience: Duration) -> Vec<String> {
-        let verdict = Verdict { store: &self.storm.store, sent: &self.ledger.sent };
+    fn broken_promises(&mut self, patience: Duration) -> Vec<String> {
+        let Self { storm, ledger } = self;
+        let verdict = Verdict { store: &storm.store };
         wait_for_the_end(&verdict, patience);
-        let late = self.storm.crowd.as_ref().and_then(|crowd| self.healed(crowd, &verdict, patience));
-        let misdeeds = self.storm.victims.iter().flat_map(|victim| victim.misdeeds());
-        let misdeeds = self.ledger.misdeeds.iter().chain(misdeeds).cloned();
-        verdict.broken_promises().into_iter().chain(late).chain(misdeeds).collect()
-    }
-
-    /// Gives those another chance that were killed too often, and then sees whether the innocent handler is as fast as before.
-    fn healed(&self, crowd: &Crowd, verdict: &Verdict<'_>, patience: Duration) -> Option<String> {
-        if verdict.crashed() > 0 {
-            eprintln!("{} jobs are dead after crashes, and are replayed", verdict.crashed());
-            crowd.operator.replay_crashed();
-            wait_for_the_end(verdict, patience);
-        }
-        let receiver = *self.storm.receiver.lock().unwrap();
-        crowd::probe(receiver, &self.storm.store, "beside");
-        crowd::judge_lag(crowd.lag_alone, crowd::p99_lag(&self.storm.store, "beside"))
+        let late = storm.crowd.as_ref().and_then(|crowd| storm.healed(crowd, ledger, &verdict, patience));
+        let misdeeds = storm.victims.iter().flat_map(|victim| victim.misdeeds()).cloned();
+        let broken = [ledger.broken_promises(&storm.store), verdict.broken_promises()].concat();
+        broken.into_iter().chain(late).chain(misdeeds).collect()
     }
 }
 
@@ -275,12 +268,6 @@ fn wait_for_the_end(verdict: &Verdict<'_>, patience: Duration) {
     while verdict.unfinished() > 0 && start.elapsed() < patience {
         thread::sleep(Duration::from_millis(200));
     }
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("FAULT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-    eprintln!("FAULT_SEED={seed}");
-    seed
 }
 
 fn setup(without: &str) -> Setup {

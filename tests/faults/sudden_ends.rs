@@ -5,41 +5,40 @@
 
 use std::time::Duration;
 
-use hookfast_harness::{Database, PrivatePostgres, Setup};
+use hookfast_harness::{Database, PrivatePostgres, Rig, Setup};
 
-use crate::rig::BINARY;
-use crate::witness::{Witness, chance};
+use crate::rig::{BINARY, chance, together};
 
 /// Kills the gateway so often, each time after some promises and at any moment.
-fn kill_gateway(witness: &mut Witness, kills: usize) {
+fn kill_gateway(rig: &mut Rig, kills: usize) {
     let mut chance = chance();
     for _ in 0..kills {
-        let load = witness.load();
+        let load = rig.load();
         load.wait_for_promises(chance.usize(1..40));
         // At any time is what this is about.
         std::thread::sleep(Duration::from_micros(chance.u64(0..20_000)));
-        witness.kill();
-        witness.note(load);
-        witness.restart();
-        witness.assert_nothing_is_lost();
+        rig.kill();
+        rig.note(load);
+        rig.restart();
+        rig.assert_nothing_is_lost();
     }
-    let load = witness.load_again();
+    let load = rig.load_again();
     load.wait_for_promises(40);
-    witness.note(load);
+    rig.note(load);
 }
 
 #[test]
 fn every_promise_survives_kills_of_the_gateway_on_sqlite() {
-    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite));
-    kill_gateway(&mut witness, 60);
-    witness.assert_kept();
+    let mut rig = together(Setup::new(BINARY, Database::Sqlite));
+    kill_gateway(&mut rig, 60);
+    rig.assert_kept();
 }
 
 #[test]
 fn every_promise_survives_kills_of_the_gateway_on_postgres() {
-    let mut witness = Witness::of(Setup::new(BINARY, Database::Postgres));
-    kill_gateway(&mut witness, 40);
-    witness.assert_kept();
+    let mut rig = together(Setup::new(BINARY, Database::Postgres));
+    kill_gateway(&mut rig, 40);
+    rig.assert_kept();
 }
 
 /// The gateway lives through it: it refuses while Postgres is gone, and then goes on.
@@ -47,24 +46,24 @@ fn every_promise_survives_kills_of_the_gateway_on_postgres() {
 fn every_promise_survives_kills_of_postgres() {
     let mut chance = chance();
     let mut postgres = PrivatePostgres::start(&[]);
-    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite).store(&postgres.database()));
+    let mut rig = together(Setup::new(BINARY, Database::Sqlite).store(&postgres.database()));
     for _ in 0..20 {
-        let load = witness.load();
+        let load = rig.load();
         load.wait_for_promises(chance.usize(1..40));
         std::thread::sleep(Duration::from_micros(chance.u64(0..20_000)));
         postgres.restart();
-        witness.note(load);
-        witness.assert_nothing_is_lost();
+        rig.note(load);
+        rig.assert_nothing_is_lost();
     }
-    assert!(witness.gateway().is_running());
-    witness.assert_kept();
+    assert!(rig.gateway_mut().is_running());
+    rig.assert_kept();
 }
 
 /// Without the marker a kill between effect and settle is seen.
 #[test]
 fn without_the_marker_kills_of_the_gateway_double_effects() {
-    let mut witness = Witness::of(Setup::new(BINARY, Database::Sqlite).variable("FAULT_WITHOUT", "Marker"));
-    kill_gateway(&mut witness, 15);
-    let done = witness.done();
+    let mut rig = together(Setup::new(BINARY, Database::Sqlite).variable("FAULT_WITHOUT", "Marker"));
+    kill_gateway(&mut rig, 15);
+    let done = rig.done();
     assert!(done.values().any(|times| *times > 1), "nothing was doubled");
 }

@@ -14,9 +14,9 @@ mod suspects;
 use std::fs;
 use std::time::Duration;
 
-use hookfast_harness::{Client, Database, Gateway, NatsVersion, PrivateNats, Setup, eventually_within, signed};
+use hookfast_harness::{Database, Gateway, NatsVersion, PrivateNats, Setup, TestEvent, eventually_within};
 
-use crate::rig::BINARY;
+use crate::rig::{BINARY, unhurried};
 
 /// A generous bound for what takes a moment on an idle machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_secs(60);
 const INNOCENT: &str = "[handlers.bb]\nrun = \"log\"\ntypes = [\"bb.*\", \"both.*\"]\n";
 
 fn setup(database: Database) -> Setup {
-    Setup::new(BINARY, database).ingest("answer_deadline = \"20s\"")
+    unhurried(Setup::new(BINARY, database))
 }
 
 fn nats() -> PrivateNats {
@@ -34,8 +34,7 @@ fn nats() -> PrivateNats {
 
 /// Sends an event of this type and gets a 2xx.
 fn send(gateway: &Gateway, kind: &str, id: &str, act: &str) {
-    let body = format!(r#"{{"id":"{id}","type":"{kind}","created":1,"act":{act}}}"#);
-    let answer = Client::connect(gateway.ingest).send(&signed(&body)).unwrap();
+    let answer = TestEvent::about(id, (kind, "acct_1"), act).send_to(gateway.ingest).unwrap();
     assert_eq!(answer.status, 200, "{id}: {}", answer.text());
 }
 
@@ -45,23 +44,14 @@ fn send_many(gateway: &Gateway, kind: &str, prefix: &str, count: usize, act: &st
     }
 }
 
-fn count(gateway: &Gateway, what: &str) -> usize {
-    gateway.query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
-}
-
-/// How many jobs of a handler are in a state.
-fn jobs(gateway: &Gateway, handler: &str, state: &str) -> usize {
-    count(gateway, &format!("jobs WHERE handler = '{handler}' AND state = '{state}'"))
-}
-
 /// How many runs were noted with this kind of failure.
 fn failures(gateway: &Gateway, kind: &str) -> usize {
-    count(gateway, &format!("attempts WHERE failure = '{kind}'"))
+    gateway.count(&format!("attempts WHERE failure = '{kind}'"))
 }
 
 fn wait_for_jobs(gateway: &Gateway, handler: &str, state: &str, expected: usize) {
     let what = format!("{expected} jobs of {handler} are {state}");
-    eventually_within(SOON, &what, || jobs(gateway, handler, state) == expected);
+    eventually_within(SOON, &what, || gateway.count_jobs(handler, state) == expected);
 }
 
 /// Lets those go on that wait to be told.

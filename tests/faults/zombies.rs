@@ -1,9 +1,9 @@
 //! Experiment 6: a worker stands still past its lease and then goes on. It can write nothing about jobs that are no longer
 //! its own.
 
-use hookfast_harness::{Gateway, Signal, eventually};
+use hookfast_harness::{Gateway, Rig, Signal, eventually};
 
-use crate::rig::{Halves, Rig};
+use crate::rig::{Halves, rig};
 
 /// How many jobs are caught at each place.
 const JOBS: usize = 10;
@@ -18,10 +18,10 @@ struct Haunted {
 impl Haunted {
     /// `is_there` says when the first worker is where it shall stand still.
     fn new(act: &str, without: &'static str, is_there: impl Fn(&Rig) -> bool) -> Self {
-        let mut rig = Rig::new(Halves::Apart, "", without);
+        let rig = rig(Halves::Apart, "", without);
         let zombie = rig.another_worker("");
         for number in 0..JOBS {
-            assert!(rig.send(&format!("evt_{number}"), act));
+            rig.send(&format!("evt_{number}"), act);
         }
         eventually("the worker is there", || is_there(&rig));
         zombie.signal(Signal::Stop);
@@ -112,10 +112,10 @@ fn a_zombie_in_the_middle_of_an_effect_keeps_its_job_or_loses_all_of_it() {
 #[test]
 fn a_zombie_that_waited_for_its_turn_begins_nothing() {
     // Eight run, and two wait on board.
-    let mut rig = Rig::new(Halves::Apart, "concurrency = 8", "");
+    let rig = rig(Halves::Apart, "concurrency = 8", "");
     let mut zombie = rig.another_worker("");
     for number in 0..JOBS {
-        assert!(rig.send(&format!("evt_{number}"), r#"{"sleep_ms":1000}"#));
+        rig.send(&format!("evt_{number}"), r#"{"sleep_ms":1000}"#);
     }
     eventually("all are on board", || all_are_held(&rig));
     zombie.signal(Signal::Stop);

@@ -2,7 +2,7 @@
 
 use hookfast_harness::{Gateway, eventually};
 
-use crate::{On, Rig};
+use crate::{On, rig};
 
 on_all! {
     an_event_is_handled_once_or_is_dead_and_can_be_replayed
@@ -22,8 +22,8 @@ fn counters_of_configured_sources_begin_at_zero(on: On) {
 }
 
 fn an_event_is_handled_once_or_is_dead_and_can_be_replayed(on: On) {
-    let rig = Rig::start(on, "retry = [\"1s\", \"2s\"]\njitter = 0.0");
-    let gateway = &rig.gateway;
+    let rig = rig(on, "retry = [\"1s\", \"2s\"]\njitter = 0.0");
+    let gateway = rig.gateway();
 
     // It is handled, and the same event again is not.
     rig.send("evt_good", "{}");
@@ -64,8 +64,7 @@ fn an_event_is_handled_once_or_is_dead_and_can_be_replayed(on: On) {
     };
     replay(&[]);
     assert_eq!(rig.effects("evt_bad"), ["effect-0"]);
-    let runs = || gateway.query("SELECT count(*) FROM attempts")[0][0].parse::<u32>().unwrap();
-    eventually("both replays left an attempt", || runs() == 6);
+    eventually("both replays left an attempt", || gateway.count("attempts") == 6);
     replay(&["--force-effects", "--why", "the table was lost"]);
     eventually("the effect is there twice", || rig.effects("evt_bad").len() == 2);
 

@@ -3,31 +3,31 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::{On, Rig, send};
+use crate::{On, rig, send};
 
 fn a_replay_beside_traffic_runs_nothing_twice_that_came_later(on: On) {
-    let rig = Rig::start(on, "");
+    let rig = rig(on, "");
     for number in 0..5 {
         rig.send(&format!("old_{number}"), "{}");
     }
     for number in 0..5 {
         rig.wait_for(&format!("old_{number}"), "succeeded");
     }
-    let (ended, mut client) = (AtomicBool::new(false), rig.gateway.client());
+    let (ended, mut client) = (AtomicBool::new(false), rig.gateway().client());
     let (replayed, sent) = thread::scope(|scope| {
         let traffic = scope.spawn(|| {
             let numbers = (0..).take_while(|_| !ended.load(Ordering::Relaxed));
             numbers.inspect(|number| send(&mut client, &format!("live_{number}"), "{}")).count()
         });
         let line = "replay --succeeded --handler actor --force-effects --why practice --rate 4/s --yes --json";
-        let replayed = rig.gateway.command(&line.split(' ').collect::<Vec<_>>());
+        let replayed = rig.gateway().command(&line.split(' ').collect::<Vec<_>>());
         ended.store(true, Ordering::Relaxed);
         (replayed.json(), traffic.join().expect("the traffic ends well"))
     });
     assert_eq!(replayed["done"], true, "{replayed}");
-    let audit = rig.gateway.command(&["audit", "list", "--json"]).json();
+    let audit = rig.gateway().command(&["audit", "list", "--json"]).json();
     let last = audit["filter"]["selection"]["last_event"].as_str().expect("the last event is noted").to_owned();
-    let ids = rig.gateway.events();
+    let ids = rig.gateway().events();
     let later: Vec<_> = ids.iter().filter(|event| event.id.to_string() > last).collect();
     assert!(!later.is_empty(), "of {sent} that were sent meanwhile some came after the preview");
     for event in later {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use hookfast_harness::{eventually, eventually_within};
+use hookfast_harness::{Rig, TestEvent, eventually, eventually_within};
 
-use crate::{On, Rig, send, send_as};
+use crate::{On, rig, send};
 
 on_all! {
     a_thousand_events_with_one_key_come_out_in_order_whatever_fails
@@ -25,8 +25,8 @@ const EVENTS: usize = 1000;
 const OTHERS: usize = 100;
 
 fn a_thousand_events_with_one_key_come_out_in_order_whatever_fails(on: On) {
-    let rig = Rig::start(on, "retry = [\"1s\", \"1s\", \"1s\"]\nordering = \"computed\"\njitter = 0.0");
-    let mut client = rig.gateway.client();
+    let rig = rig(on, "retry = [\"1s\", \"1s\", \"1s\"]\nordering = \"computed\"\njitter = 0.0");
+    let mut client = rig.gateway().client();
     // A head that is held up, so that the others have something to be held up by.
     send(&mut client, "evt_head", r#"{"key":"one","sleep_ms":3000}"#);
     let mut chance = fastrand::Rng::with_seed(7);
@@ -37,33 +37,29 @@ fn a_thousand_events_with_one_key_come_out_in_order_whatever_fails(on: On) {
             send(&mut client, &format!("free_{number:04}"), &format!(r#"{{"key":"free-{number}"}}"#));
         }
     }
-    let done = |what: &str| {
-        let rows = rig.gateway.query(&format!("SELECT count(*) FROM done WHERE event LIKE '{what}%'"));
-        rows[0][0].parse::<usize>().unwrap()
-    };
+    let done = |what: &str| rig.count(&format!("done WHERE event LIKE '{what}%'"));
     eventually("the others are not held up", || done("free_") == OTHERS);
     assert!(done("evt_") < EVENTS, "the key is still at it, or it proves nothing");
     eventually_within(Duration::from_secs(150), "all are done", || done("evt_") == EVENTS + 1);
-    let order = rig.gateway.query("SELECT event FROM done WHERE ordering = 'one' ORDER BY place, event");
-    let order: Vec<_> = order.into_iter().map(|mut row| row.remove(0)).collect();
+    let order = rig.gateway().query("SELECT event FROM done WHERE ordering = 'one' ORDER BY place, event").concat();
     let mut expected: Vec<_> = (0..EVENTS).map(|number| format!("evt_{number:04}")).collect();
     expected.insert(0, "evt_head".into());
     assert_eq!(order, expected);
-    let places = rig.gateway.query("SELECT count(DISTINCT place) FROM done WHERE ordering = 'one'");
+    let places = rig.gateway().query("SELECT count(DISTINCT place) FROM done WHERE ordering = 'one'");
     assert_eq!(places, [[(EVENTS + 1).to_string()]], "never two at a time");
 }
 
 fn a_dead_letter_blocks_its_key_if_it_shall(on: On) {
-    let rig = Rig::start(on, "ordering = \"computed\"\ndead_letters = \"block\"");
+    let rig = rig(on, "ordering = \"computed\"\ndead_letters = \"block\"");
     rig.send("evt_1", r#"{"key":"one","give_up":true}"#);
     rig.send("evt_2", r#"{"key":"one"}"#);
     rig.send("evt_3", r#"{"key":"two"}"#);
     rig.wait_for("evt_1", "dead_letter");
     rig.wait_for("evt_3", "succeeded");
     assert_eq!(rig.job("evt_2"), ("pending".into(), 0));
-    let listed = rig.gateway.command(&["dead-letters", "list", "--json"]).json();
+    let listed = rig.gateway().command(&["dead-letters", "list", "--json"]).json();
     let id = listed["event_id"].as_str().unwrap();
-    let ended = rig.gateway.command(&["dead-letters", "resolve", id, "--as", "ignored", "--why", "a test"]);
+    let ended = rig.gateway().command(&["dead-letters", "resolve", id, "--as", "ignored", "--why", "a test"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     rig.wait_for("evt_2", "succeeded");
     assert_eq!(rig.job("evt_1").0, "resolved");
@@ -132,21 +128,20 @@ const FIRST: (&str, &str) = ("invoice.paid", "acct_1");
 
 /// Starts a run that goes on until it is told to end.
 fn begin_first(rig: &Rig) {
-    send_as(&mut rig.gateway.client(), "first", FIRST, r#"{"until_told":true,"key":"a"}"#);
+    rig.send_event(&TestEvent::about("first", FIRST, r#"{"until_told":true,"key":"a"}"#));
     rig.wait_for("first", "processing");
 }
 
 fn end_first(rig: &Rig) {
-    fs::write(rig.gateway.folder().join("told"), "").unwrap();
+    fs::write(rig.gateway().folder().join("told"), "").unwrap();
     rig.wait_for("first", "succeeded");
 }
 
 /// While the first event is handled, `same` waits for it and `other` does not.
 fn waits_for_first(rig: &Rig, same: (&str, &str), other: (&str, &str)) {
     begin_first(rig);
-    let mut client = rig.gateway.client();
-    send_as(&mut client, "same", same, r#"{"key":"a"}"#);
-    send_as(&mut client, "other", other, r#"{"key":"b"}"#);
+    rig.send_event(&TestEvent::about("same", same, r#"{"key":"a"}"#));
+    rig.send_event(&TestEvent::about("other", other, r#"{"key":"b"}"#));
     rig.wait_for("other", "succeeded");
     assert_eq!(rig.job("same"), ("pending".into(), 0));
     end_first(rig);
@@ -154,25 +149,25 @@ fn waits_for_first(rig: &Rig, same: (&str, &str), other: (&str, &str)) {
 }
 
 fn without_an_order_nothing_waits(on: On) {
-    let rig = Rig::start(on, "ordering = \"none\"\ndeadline = \"1h\"");
+    let rig = rig(on, "ordering = \"none\"\ndeadline = \"1h\"");
     begin_first(&rig);
-    send_as(&mut rig.gateway.client(), "same", FIRST, r#"{"key":"a"}"#);
+    rig.send_event(&TestEvent::about("same", FIRST, r#"{"key":"a"}"#));
     rig.wait_for("same", "succeeded");
     assert_eq!(rig.job("first").0, "processing");
     end_first(&rig);
 }
 
 fn events_of_one_account_wait_for_each_other(on: On) {
-    let rig = Rig::start(on, "ordering = \"per_account\"\ndeadline = \"1h\"");
+    let rig = rig(on, "ordering = \"per_account\"\ndeadline = \"1h\"");
     waits_for_first(&rig, ("customer.created", FIRST.1), (FIRST.0, "acct_2"));
 }
 
 fn events_of_one_type_wait_for_each_other(on: On) {
-    let rig = Rig::start(on, "ordering = \"per_event_type\"\ndeadline = \"1h\"");
+    let rig = rig(on, "ordering = \"per_event_type\"\ndeadline = \"1h\"");
     waits_for_first(&rig, (FIRST.0, "acct_2"), ("customer.created", FIRST.1));
 }
 
 fn events_with_one_computed_key_wait_for_each_other(on: On) {
-    let rig = Rig::start(on, "ordering = \"computed\"\ndeadline = \"1h\"");
+    let rig = rig(on, "ordering = \"computed\"\ndeadline = \"1h\"");
     waits_for_first(&rig, ("customer.created", "acct_2"), FIRST);
 }

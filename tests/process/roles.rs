@@ -1,6 +1,6 @@
 //! The halves of the gateway as processes of their own, any number of each.
 
-use hookfast_harness::{Gateway, Hold, NatsVersion, PrivateNats, Setup, Signal, eventually};
+use hookfast_harness::{Hold, NatsVersion, PrivateNats, Setup, Signal, eventually};
 
 use crate::{BINARY, On, send, setup};
 
@@ -41,8 +41,8 @@ fn halves_share_the_work(nats: Option<&PrivateNats>) {
         }
         first.query("SELECT DISTINCT worker FROM attempts").len() == workers.len()
     });
-    eventually("all are done", || count(&first, "jobs WHERE state = 'succeeded'") == events);
-    assert_eq!((count(&first, "done"), count(&first, "attempts")), (events, events));
+    eventually("all are done", || first.count("jobs WHERE state = 'succeeded'") == events);
+    assert_eq!((first.count("done"), first.count("attempts")), (events, events));
 }
 
 /// One handler's tables must not keep events out, nor the process from ending.
@@ -58,7 +58,7 @@ fn it_receives_and_ends_while_the_tables_of_a_handler_wait_for_a_lock() {
     assert_eq!(waiting.wait().code(), Some(0));
     drop(hold);
     let gateway = waiting.restart();
-    eventually("it is done", || count(&gateway, "jobs WHERE state = 'succeeded'") == 1);
+    eventually("it is done", || gateway.count("jobs WHERE state = 'succeeded'") == 1);
 }
 
 #[test]
@@ -67,10 +67,6 @@ fn a_queue_that_is_away_at_the_start_is_named_in_the_log() {
     let gateway = setup(On::Postgres, Some(&nats)).handlers("").start();
     eventually("it says so", || gateway.printed().contains("The queue is not reached yet"));
     send(&mut gateway.client(), "evt_1", "{}");
-}
-
-fn count(gateway: &Gateway, what: &str) -> usize {
-    gateway.query(&format!("SELECT count(*) FROM {what}"))[0][0].parse().unwrap()
 }
 
 #[test]

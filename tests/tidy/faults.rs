@@ -81,3 +81,28 @@ fn the_page_about_testing_lists_every_protection() {
     let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("\n| `{name}` | "))).collect();
     assert!(missing.is_empty(), "add them to docs/testing.md: {missing:?}");
 }
+
+/// The experiments that comments of a file of `tests/faults` name, such as 3 and 4.
+fn experiments(text: &str) -> Vec<u32> {
+    let named = text.lines().filter_map(|line| line.trim_start_matches(['/', '!', ' ']).strip_prefix("Experiment"));
+    let before_colon = named.filter_map(|rest| rest.trim_start_matches('s').split(':').next());
+    before_colon.flat_map(|numbers| numbers.split([' ', ','])).filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn the_page_about_testing_explains_the_number_of_every_experiment() {
+    let page = read("docs/testing.md");
+    let explains = |number: u32, file: &str| {
+        page.lines().filter(|line| line.ends_with(&format!("| `{file}` |"))).any(|row| {
+            let numbers = row.split('|').nth(1).unwrap_or_default();
+            numbers.split(',').any(|cell| cell.trim() == number.to_string())
+        })
+    };
+    let mut missing = Vec::new();
+    for path in files(".rs").iter().filter(|path| path.parent() == Some("tests/faults".as_ref())) {
+        let file = path.file_stem().unwrap().to_string_lossy();
+        missing.extend(experiments(&read(path)).into_iter().filter(|number| !explains(*number, &file)));
+    }
+    assert!(missing.is_empty(), "add these experiments to docs/testing.md: {missing:?}");
+    assert_eq!(experiments("//! Experiments 3, 4 and 15: of 2 machines\n/// Experiment 30: more"), [3, 4, 15, 30]);
+}

@@ -111,15 +111,3 @@ pub(crate) fn version_in(folder: &Path) -> Option<String> {
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).ok()?;
     Some(manifest.get("version")?.as_str()?.to_owned())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_of_the_system_are_found() {
-        assert_eq!(field("MemFree: 1 kB\nMemTotal:       24689764 kB\n", "MemTotal"), "24689764 kB");
-        assert_eq!(field("model name\t: A CPU @ 2 GHz\n", "model name"), "A CPU @ 2 GHz");
-        assert_eq!(field("", "model name"), UNKNOWN);
-    }
-}

@@ -133,36 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_part_everything_is_wanted() {
-        assert!(parse("").wants(PartName::Ingest));
-        assert!(parse("--quick").wants(PartName::Mixed));
-        let some = parse("ingest footprint");
-        assert!(some.wants(PartName::Ingest) && some.wants(PartName::Footprint) && !some.wants(PartName::Process));
-    }
-
-    #[test]
     fn only_a_full_run_is_written_down() {
         let written = ["", "--json", "--stored 10000000"];
         let not_written = ["--quick", "ingest", "process --json"];
         assert!(written.iter().all(|words| parse(words).writes_document()));
         assert!(!not_written.iter().any(|words| parse(words).writes_document()));
-    }
-
-    #[test]
-    fn a_quick_run_is_short_unless_told_otherwise() {
-        let of = |words| {
-            let Options { seconds, rounds, jobs, stored, .. } = parse(words).options;
-            (seconds, rounds, jobs, stored)
-        };
-        assert_eq!(of(""), (4, 3, 20_000, 1_000_000));
-        assert_eq!(of("--quick"), (1, 1, 1000, 10_000));
-        assert_eq!(of("--quick --stored 7 --rounds 2"), (1, 2, 1000, 7));
-    }
-
-    #[test]
-    fn no_rounds_and_no_jobs_are_refused() {
-        for words in ["--rounds=0", "--seconds=0", "--jobs=0"] {
-            assert!(Arguments::try_parse_from(["bench", words]).is_err(), "{words}");
-        }
     }
 }

@@ -70,35 +70,3 @@ pub(crate) fn fine(number: f64) -> String {
 pub(crate) fn or_dash(number: Option<f64>, write: fn(f64) -> String) -> String {
     number.map_or("-".into(), write)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_is_markdown_with_columns_that_stand_below_each_other() {
-        let mut table = Table::new(&["set-up", "requests/s", "verdict"]);
-        table.row(["SQLite".into(), whole(23_456.7), "met".into()]);
-        table.row(["Postgres, a|b".into(), NOT_MEASURED.into(), "not met".into()]);
-        let expected = "\
-| set-up        |   requests/s | verdict |
-| ------------- | -----------: | ------- |
-| SQLite        |       23,457 | met     |
-| Postgres, a/b | not measured | not met |
-";
-        assert_eq!(table.markdown(), expected);
-    }
-
-    #[test]
-    #[should_panic(expected = "a cell is missing")]
-    fn an_empty_cell_is_refused() {
-        Table::new(&["set-up", "requests/s"]).row(["SQLite".into(), String::new()]);
-    }
-
-    #[test]
-    fn numbers_have_commas_and_few_digits() {
-        assert_eq!([0.4, 999.0, 1000.0, 1_234_567.0].map(whole), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!(fine(0.126), "0.13");
-        assert_eq!(or_dash(None, fine), "-");
-    }
-}

@@ -1,13 +1,11 @@
 //! Several handlers in one storm, most of them in trouble, with the limits that the product has by itself.
 
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use hookfast_harness::{Client, Ended, Setup, eventually_within, query, signed};
+use hookfast_harness::{Address, Ended, Ledger, Senders, Setup, TO_THE_END, TestEvent, eventually_within, query};
 
-use super::senders::Sent;
-use crate::rig::TO_THE_END;
+use super::provider::event;
 
 /// Which handlers of the program take part beside `actor`.
 pub(crate) const PROGRAM: &str = "slow,poisoned,ordered,innocent";
@@ -53,30 +51,32 @@ const LATER: u32 = 10;
 const NEVER_TOO_LATE: Duration = Duration::from_secs(5);
 
 /// Sends events of the innocent handler one after the other, and waits until they are done.
-pub(crate) fn probe(receiver: SocketAddr, store: &str, name: &str) -> Vec<Sent> {
+pub(crate) fn probe(receiver: &Address, store: &str, name: &str) -> Ledger {
     const EVENTS: usize = 50;
-    let sent: Vec<_> =
-        (0..EVENTS).map(|number| Sent::taken(&format!("{name}_{number}"), "innocent.came", "")).collect();
-    sent.iter().for_each(|sent| deliver(receiver, sent));
+    let events = (0..EVENTS).map(|number| event(&format!("{name}_{number}"), "innocent.came", ""));
+    let ledger = deliver(receiver, events.collect());
     eventually_within(TO_THE_END, &format!("the innocent handler is done with all of {name}"), || {
         lags(store, name).len() == EVENTS
     });
-    sent
+    ledger
 }
 
 /// More than the slow handler has room for in the queue.
-pub(crate) fn slow_backlog(receiver: SocketAddr) -> Vec<Sent> {
-    let slow = |number| Sent::taken(&format!("slow_{number}"), "slow.came", r#""sleep_ms":250"#);
-    let sent: Vec<_> = (0..100).map(slow).collect();
-    sent.iter().for_each(|sent| deliver(receiver, sent));
-    sent
+pub(crate) fn slow_backlog(receiver: &Address) -> Ledger {
+    deliver(
+        receiver,
+        (0..100).map(|number| event(&format!("slow_{number}"), "slow.came", r#""sleep_ms":250"#)).collect(),
+    )
 }
 
-fn deliver(receiver: SocketAddr, sent: &Sent) {
-    eventually_within(TO_THE_END, "it is taken", || {
-        let answer = Client::try_connect(receiver).and_then(|mut client| client.send(&signed(&sent.body)));
-        answer.is_ok_and(|answer| answer.status == 200)
+/// Sends each event until it is promised.
+fn deliver(receiver: &Address, events: Vec<TestEvent>) -> Ledger {
+    let senders = Senders::start(receiver, 1, move |sender| {
+        for event in &events {
+            eventually_within(TO_THE_END, "it is taken", || sender.send(event));
+        }
     });
+    senders.end()
 }
 
 /// What 99 of 100 of these events took at most, from receiving to the end of their job.

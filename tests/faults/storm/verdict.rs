@@ -1,16 +1,12 @@
-//! What must hold after a storm, judged by what the senders know and what the database holds.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! What must hold after a storm beside what a ledger checks.
 
 use hookfast_harness::query;
 
 use super::crowd::WITH_A_REASON;
-use super::senders::{Fate, Sent};
 
-/// A database after the storm, and everything that was sent.
+/// A database after the storm.
 pub(crate) struct Verdict<'a> {
     pub(crate) store: &'a str,
-    pub(crate) sent: &'a [Sent],
 }
 
 impl Verdict<'_> {
@@ -36,84 +32,7 @@ impl Verdict<'_> {
 
     /// Everything that does not hold, in sentences.
     pub(crate) fn broken_promises(&self) -> Vec<String> {
-        let broken = [
-            self.recorded_once(),
-            self.finished(),
-            self.finished_or_explained(),
-            self.done_once(),
-            self.in_order(),
-            self.written_by_whoever_holds_it(),
-        ];
-        broken.concat()
-    }
-
-    /// What was promised is there, nothing is there twice, and the bytes are those that were sent.
-    fn recorded_once(&self) -> Vec<String> {
-        let body = if self.store.starts_with("sqlite:") { "lower(hex(body))" } else { "encode(body, 'hex')" };
-        let mut bodies = BTreeMap::<_, Vec<_>>::new();
-        for row in self.rows(&format!("SELECT dedupe_key, {body} FROM events")) {
-            bodies.entry(row[0].clone()).or_default().push(row[1].clone());
-        }
-        let judge = |sent: &Sent| match bodies.get(&sent.id).map(Vec::as_slice) {
-            None if sent.is_promised => Some(format!("{} was promised and is lost", sent.id)),
-            None => None,
-            Some([body]) if *body == hex(&sent.body) => None,
-            Some([body]) => Some(format!("{} was changed: {body}", sent.id)),
-            Some(several) => Some(format!("{} was recorded {} times", sent.id, several.len())),
-        };
-        self.sent.iter().filter_map(judge).collect()
-    }
-
-    /// Every recorded event has a job of its handler, which succeeded, or is dead if it gave up.
-    fn finished(&self) -> Vec<String> {
-        let mut states = BTreeMap::new();
-        for row in self.rows("SELECT dedupe_key, handler, state FROM jobs JOIN events ON events.id = event_id") {
-            states.insert((row[0].clone(), row[1].clone()), row[2].clone());
-        }
-        let recorded = self.by_event("SELECT dedupe_key, source FROM events");
-        let judge = |sent: &Sent| {
-            let expected = match sent.fate {
-                Fate::Succeeds => "succeeded",
-                Fate::Dies => "dead_letter",
-                Fate::IsBlocked => "pending",
-            };
-            recorded.get(&sent.id)?;
-            let state = states.get(&(sent.id.clone(), sent.handler.clone())).map_or("missing", String::as_str);
-            (state != expected).then(|| format!("the job of {} is {state} and not {expected}", sent.id))
-        };
-        self.sent.iter().filter_map(judge).collect()
-    }
-
-    /// Every effect of a recorded event is there exactly once.
-    fn done_once(&self) -> Vec<String> {
-        let mut times = BTreeMap::<_, BTreeMap<_, usize>>::new();
-        for row in self.rows("SELECT event, effect, count(*) FROM done GROUP BY event, effect") {
-            times.entry(row[0].clone()).or_default().insert(row[1].clone(), row[2].parse().unwrap());
-        }
-        let recorded = self.by_event("SELECT dedupe_key, source FROM events");
-        let nothing = BTreeMap::new();
-        let judge = |sent: &Sent| {
-            let done = times.get(&sent.id).unwrap_or(&nothing);
-            let is_right = done.len() == sent.effects && done.values().all(|times| *times == 1);
-            let is_wrong = recorded.contains_key(&sent.id) && !is_right;
-            is_wrong.then(|| format!("{} should be done once, {} effects: {done:?}", sent.id, sent.effects))
-        };
-        self.sent.iter().filter_map(judge).collect()
-    }
-
-    /// The events of one account that were promised one after the other were done one at a time and in that order. Of an
-    /// event that was not promised, the time of its recording is unknown.
-    fn in_order(&self) -> Vec<String> {
-        let promised: BTreeSet<_> = self.sent.iter().filter(|sent| sent.is_promised).map(|sent| &sent.id).collect();
-        let mut rows = self.rows("SELECT ordering, place, event FROM done WHERE ordering <> '' ORDER BY 1, 2, 3");
-        rows.retain(|row| promised.contains(&row[2]));
-        let judge = |pair: &[Vec<String>]| {
-            let [before, after] = pair else { return None };
-            let is_wrong = before[0] == after[0] && (before[2] > after[2] || before[1] == after[1]);
-            let told = |row: &[String]| format!("{} was done at place {}", row[2], row[1]);
-            is_wrong.then(|| format!("not in order: {}, and then {}", told(before), told(after)))
-        };
-        rows.windows(2).filter_map(judge).collect()
+        [self.finished_or_explained(), self.written_by_whoever_holds_it()].concat()
     }
 
     /// A run that no longer held its job wrote nothing: no effect after a later run had begun, and no success but the last
@@ -150,15 +69,7 @@ impl Verdict<'_> {
         format!("attempts {attempts:?}, effects {effects:?}")
     }
 
-    fn by_event(&self, statement: &str) -> BTreeMap<String, String> {
-        self.rows(statement).into_iter().map(|row| (row[0].clone(), row[1].clone())).collect()
-    }
-
     fn rows(&self, statement: &str) -> Vec<Vec<String>> {
         query(self.store, statement)
     }
-}
-
-fn hex(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

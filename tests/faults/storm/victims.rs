@@ -1,10 +1,10 @@
 //! Whom the storm strikes: processes, servers, and the links between them.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hookfast_harness::{Frozen, Gateway, Hold, PrivateNats, PrivatePostgres, Proxy, Signal, eventually_within};
+use hookfast_harness::{
+    Address, Frozen, Gateway, Hold, PrivateNats, PrivatePostgres, Proxy, Signal, eventually_within,
+};
 
 use super::blows::{Blow, Fault, link_faults};
 
@@ -67,8 +67,6 @@ pub(crate) fn convalesce(victim: &mut dyn Victim) {
 pub(crate) struct Process {
     name: &'static str,
     gateway: Gateway,
-    /// Where it receives now; another port after each start.
-    address: Arc<Mutex<SocketAddr>>,
     hold: Option<Hold>,
     faults: Vec<Fault>,
     /// The handlers that the deploy leaves.
@@ -79,9 +77,8 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(name: &'static str, gateway: Gateway, faults: &[Fault], deploy: &'static str) -> Self {
-        let address = Arc::new(Mutex::new(gateway.ingest));
         let (faults, misdeeds) = (faults.into(), Vec::new());
-        Self { name, gateway, address, hold: None, faults, deploy, misdeeds, is_down: false }
+        Self { name, gateway, hold: None, faults, deploy, misdeeds, is_down: false }
     }
 
     /// Asks it to end and waits until it has; what it waits for may stand still.
@@ -90,8 +87,8 @@ impl Process {
         eventually_within(TO_END, "it ends when it is asked to", || !self.gateway.is_running());
     }
 
-    pub(crate) fn address(&self) -> Arc<Mutex<SocketAddr>> {
-        Arc::clone(&self.address)
+    pub(crate) fn address(&self) -> Address {
+        self.gateway.address()
     }
 }
 
@@ -138,7 +135,6 @@ impl Victim for Process {
             self.is_down = true;
         }
         if self.is_down && self.gateway.try_restart() {
-            *self.address.lock().unwrap() = self.gateway.ingest;
             self.is_down = false;
         }
         !self.is_down

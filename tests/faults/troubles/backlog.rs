@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hookfast_harness::{Database, Setup};
 
-use super::{Copies, count, send, send_many, setup, tell, wait_for_jobs};
+use super::{Copies, send, send_many, setup, tell, wait_for_jobs};
 
 /// How often the sweeper looks again at what waits.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ fn a_standing_backlog_is_not_written_again(database: Database) {
     let touched = "jobs JOIN before ON before.event_id = jobs.event_id WHERE jobs.due_at <> before.due_at";
     // The sweeper has looked again and again; that time passes is what this is about.
     thread::sleep(AGAIN * 6);
-    let touched = count(&gateway, touched);
+    let touched = gateway.count(touched);
     assert!(touched < 200, "{touched} of {WAITING} waiting jobs were written again");
 }
 

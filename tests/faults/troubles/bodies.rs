@@ -2,7 +2,7 @@
 
 use hookfast_harness::{Client, Database, Gateway, Link, Proxy, eventually_within, fresh_database, signed};
 
-use super::{SOON, jobs, send_many, setup, wait_for_jobs};
+use super::{SOON, send_many, setup, wait_for_jobs};
 
 const MEGABYTE: usize = 1_000_000;
 
@@ -42,7 +42,7 @@ fn the_memory_of_a_worker_is_bounded_with_large_bodies() {
     let mut peak = 0;
     eventually_within(SOON * 2, "all are done", || {
         peak = peak.max(worker.peak_memory_bytes());
-        ["actor", "aa", "bb"].iter().all(|handler| jobs(&receiver, handler, "succeeded") == LARGE)
+        ["actor", "aa", "bb"].iter().all(|handler| receiver.count_jobs(handler, "succeeded") == LARGE)
     });
     // 256 MiB of bodies, each of which a run reads into values of its own, and the process itself.
     assert!(peak < 700 * MEGABYTE, "the worker took {} MB", peak / MEGABYTE);

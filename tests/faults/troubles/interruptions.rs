@@ -7,7 +7,7 @@ use hookfast_harness::{
     Database, Gateway, Link, PrivatePostgres, Proxy, Setup, Signal, eventually_within, fresh_database,
 };
 
-use super::{SOON, count, failures, nats, send, send_many, setup, tell, wait_for_jobs};
+use super::{SOON, failures, nats, send, send_many, setup, tell, wait_for_jobs};
 
 #[test]
 fn deploys_are_no_crash_on_sqlite() {
@@ -29,20 +29,20 @@ fn deploys_are_no_crash(setup: Setup) {
     send(&gateway, "invoice.paid", "evt_1", r#"{"until_told":true}"#);
     for deploys in 0..3 {
         eventually_within(SOON, "it runs again", || {
-            count(&gateway, "jobs WHERE state = 'processing'") == 1 && cut_short(&gateway) >= deploys
+            gateway.count("jobs WHERE state = 'processing'") == 1 && cut_short(&gateway) >= deploys
         });
         gateway = gateway.restart_in_order();
     }
     tell(&gateway);
     wait_for_jobs(&gateway, "actor", "succeeded", 1);
-    assert_eq!(count(&gateway, "attempts WHERE failure IS NULL"), 1);
+    assert_eq!(gateway.count("attempts WHERE failure IS NULL"), 1);
     assert_eq!((failures(&gateway, "interrupted"), failures(&gateway, "crash")), (3, 0));
-    assert_eq!(count(&gateway, "jobs WHERE crashes = 0 AND attempts = 1"), 1, "it kept its budget");
-    assert_eq!(count(&gateway, "done"), 1);
+    assert_eq!(gateway.count("jobs WHERE crashes = 0 AND attempts = 1"), 1, "it kept its budget");
+    assert_eq!(gateway.count("done"), 1);
 }
 
 fn cut_short(gateway: &Gateway) -> usize {
-    count(gateway, "attempts WHERE failure IS NOT NULL")
+    gateway.count("attempts WHERE failure IS NOT NULL")
 }
 
 /// As often as crashes make a dead letter, and longer than a lease each time.
@@ -59,7 +59,7 @@ fn a_postgres_that_stands_still_is_no_crash() {
     for time in 0..3 {
         let act = r#"{"sleep_ms":1500,"sleep_in_effect_ms":200,"sleep_after_ms":500}"#;
         send_many(&gateway, "invoice.paid", &format!("evt_{time}"), EACH_TIME, act);
-        eventually_within(SOON, "jobs are on board", || count(&gateway, "jobs WHERE state = 'processing'") > 5);
+        eventually_within(SOON, "jobs are on board", || gateway.count("jobs WHERE state = 'processing'") > 5);
         let frozen = postgres.freeze();
         // More than two leases: that it lasts is what this is about.
         thread::sleep(Duration::from_secs(9));
@@ -69,8 +69,8 @@ fn a_postgres_that_stands_still_is_no_crash() {
     assert!(gateway.is_running() && gateway.pid() == pid, "the process ran on");
     let counted = gateway.query("SELECT failure, count(*) FROM attempts GROUP BY 1 ORDER BY 1");
     assert_eq!((failures(&gateway, "crash"), failures(&gateway, "timeout")), (0, 0), "{counted:?}");
-    assert_eq!(count(&gateway, "jobs WHERE crashes > 0 OR state <> 'succeeded'"), 0);
-    assert_eq!(count(&gateway, "done"), EACH_TIME * 3);
+    assert_eq!(gateway.count("jobs WHERE crashes > 0 OR state <> 'succeeded'"), 0);
+    assert_eq!(gateway.count("done"), EACH_TIME * 3);
 }
 
 /// The link is cut during the claim, so that its worker does not hear of it, and is whole again before the claim is
@@ -94,14 +94,14 @@ fn a_claim_whose_answer_is_lost_is_handed_back() {
     let _worker = worker.sections("[work]\nlease = \"1h\"\n").start();
     send(&receiver, "invoice.paid", "evt_1", "{}");
     eventually_within(SOON, "it is being claimed", || {
-        count(&receiver, "pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == 1
+        receiver.count("pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == 1
     });
     link.set(Link::Cut);
     receiver.sql("DELETE FROM slow_claims");
     link.set(Link::Whole);
     wait_for_jobs(&receiver, "actor", "succeeded", 1);
-    assert_eq!(count(&receiver, "jobs WHERE attempts = 1 AND crashes = 0 AND interruptions = 0"), 1);
-    assert_eq!((count(&receiver, "attempts"), count(&receiver, "done")), (1, 1));
+    assert_eq!(receiver.count("jobs WHERE attempts = 1 AND crashes = 0 AND interruptions = 0"), 1);
+    assert_eq!((receiver.count("attempts"), receiver.count("done")), (1, 1));
 }
 
 /// Each effect holds the job's row while its renewal is due, and the sweeper looks in between.
@@ -116,7 +116,7 @@ fn a_long_run_made_of_effects_keeps_its_lease() {
     wait_for_jobs(&gateway, "actor", "succeeded", 4);
     let failed = gateway.query("SELECT failure, message FROM attempts WHERE failure IS NOT NULL");
     assert_eq!(failed, Vec::<Vec<String>>::new(), "no run lost its lease");
-    assert_eq!(count(&gateway, "done"), 40);
+    assert_eq!(gateway.count("done"), 40);
 }
 
 /// A dead worker's jobs run again after its leases, also where their messages wait to be acknowledged.

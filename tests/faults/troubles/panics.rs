@@ -1,6 +1,6 @@
 //! A process whose background work has ended must not go on as if nothing were wrong.
 
-use hookfast_harness::{Database, eventually_within};
+use hookfast_harness::{Database, TestEvent, eventually_within};
 
 use super::{SOON, setup};
 
@@ -26,9 +26,7 @@ fn ends_the_process(task: &str) {
         .variable("FAULT_PANIC_IN", task)
         .start();
     // Something to sweep, to settle and to renew. Where the process ends at once there may be no answer.
-    let body = r#"{"id":"evt_1","type":"invoice.paid","created":1,"act":{"sleep_ms":4000}}"#;
-    let _ = hookfast_harness::Client::try_connect(gateway.ingest)
-        .and_then(|mut client| client.send(&hookfast_harness::signed(body)));
+    let _ = TestEvent::new("evt_1", r#"{"sleep_ms":4000}"#).send_to(gateway.ingest);
     eventually_within(SOON, "the process ends", || !gateway.is_running());
     assert_eq!(gateway.wait().code(), Some(1));
     assert!(gateway.log().contains("panic"), "the log says why: {}", gateway.log());

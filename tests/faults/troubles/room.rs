@@ -2,7 +2,7 @@
 
 use hookfast_harness::{Database, Setup, eventually_within};
 
-use super::{INNOCENT, SOON, jobs, nats, send, send_many, setup, wait_for_jobs};
+use super::{INNOCENT, SOON, nats, send, send_many, setup, wait_for_jobs};
 
 /// More events than one handler has room for.
 const ROOM: &str = "200";
@@ -24,7 +24,7 @@ fn a_paused_handler_takes_no_room_from_another() {
     send_many(&gateway, "both.came", "first", EVENTS, "{}");
     send_many(&gateway, "both.came", "later", 20, "{}");
     wait_for_jobs(&gateway, "bb", "succeeded", EVENTS + 20);
-    assert_eq!(jobs(&gateway, "aa", "pending"), EVENTS + 20);
+    assert_eq!(gateway.count_jobs("aa", "pending"), EVENTS + 20);
     eventually_within(SOON, "the stream holds no hints of a paused handler", || nats.messages() == 0);
 
     gateway.change_handlers(&format!("{WITHOUT}{INNOCENT}"));
@@ -46,7 +46,7 @@ fn a_removed_handler_with_a_backlog_takes_no_room_from_another() {
         .variable("TEST_HANDLERS", "slow")
         .start();
     send_many(&gateway, "both.came", "first", EVENTS, r#"{"sleep_ms":3000}"#);
-    eventually_within(SOON, "the slow handler has used up its room", || jobs(&gateway, "slow", "processing") > 0);
+    eventually_within(SOON, "the slow handler has used up its room", || gateway.count_jobs("slow", "processing") > 0);
 
     gateway.change_handlers(&handlers);
     let gateway = gateway.with_variable("TEST_HANDLERS", "").restart_in_order();
@@ -68,7 +68,7 @@ fn a_handler_without_a_worker_takes_no_room_from_another() {
     let _worker = with_role(beside, "work", &["--handlers", "bb"]);
     send_many(&receiver, "both.came", "evt", EVENTS, "{}");
     wait_for_jobs(&receiver, "bb", "succeeded", EVENTS);
-    assert_eq!(jobs(&receiver, "aa", "pending"), EVENTS);
+    assert_eq!(receiver.count_jobs("aa", "pending"), EVENTS);
 }
 
 #[test]
@@ -79,5 +79,5 @@ fn a_slow_handler_with_a_backlog_takes_no_room_from_another_in_memory() {
     wait_for_jobs(&gateway, "bb", "succeeded", 400);
     send(&gateway, "bb.alone", "alone", "{}");
     wait_for_jobs(&gateway, "bb", "succeeded", 401);
-    assert!(jobs(&gateway, "actor", "pending") > 100, "the slow handler still has a backlog beyond its room");
+    assert!(gateway.count_jobs("actor", "pending") > 100, "the slow handler still has a backlog beyond its room");
 }

@@ -2,7 +2,7 @@
 
 use hookfast_harness::{Database, Gateway, Setup, eventually_within};
 
-use super::{Copies, INNOCENT, SOON, jobs, nats, send, setup, wait_for_jobs};
+use super::{Copies, INNOCENT, SOON, nats, send, setup, wait_for_jobs};
 
 const ACTOR: &str = "[handlers.actor]\ntypes = [\"actor.*\"]\n";
 
@@ -73,7 +73,7 @@ fn a_handler_is_paused_and_resumed(setup: Setup) {
     // The sweeper had time to look at them, too: an event that comes later is done.
     send(&gateway, "bb.came", "other_last", "{}");
     wait_for_jobs(&gateway, "bb", "succeeded", 6);
-    assert_eq!(jobs(&gateway, "actor", "pending"), 5, "a paused handler runs nothing");
+    assert_eq!(gateway.count_jobs("actor", "pending"), 5, "a paused handler runs nothing");
 
     gateway.change_handlers(&format!("{ACTOR}{INNOCENT}"));
     gateway.reload();

@@ -3,7 +3,7 @@
 
 use hookfast_harness::{Database, Gateway, eventually_within};
 
-use super::{SOON, count, failures, send, setup};
+use super::{SOON, failures, send, setup};
 
 /// Longer than a statement may take.
 const TOO_LONG: u32 = 6000;
@@ -15,7 +15,7 @@ fn gateway(database: Database, retry: &str) -> Gateway {
 fn wait_for_dead_letters(gateway: &Gateway, reason: &str, expected: usize) {
     let what = format!("{expected} dead letters of kind {reason}");
     eventually_within(SOON * 2, &what, || {
-        count(gateway, &format!("jobs WHERE state = 'dead_letter' AND reason = '{reason}'")) == expected
+        gateway.count(&format!("jobs WHERE state = 'dead_letter' AND reason = '{reason}'")) == expected
     });
 }
 
@@ -27,8 +27,8 @@ fn dies_after_its_attempts_on(database: Database, act: &str, reason: &str) {
     let gateway = gateway(database, r#"["1s", "1s"]"#);
     send(&gateway, "invoice.paid", "evt_1", act);
     wait_for_dead_letters(&gateway, reason, 1);
-    assert_eq!((failures(&gateway, reason), count(&gateway, "attempts")), (3, 3), "each attempt is the handler's own");
-    assert_eq!(count(&gateway, "done"), 0);
+    assert_eq!((failures(&gateway, reason), gateway.count("attempts")), (3, 3), "each attempt is the handler's own");
+    assert_eq!(gateway.count("done"), 0);
 }
 
 #[test]
@@ -66,11 +66,11 @@ fn statements_that_take_too_long_cost_their_neighbours_no_run() {
     wait_for_dead_letters(&gateway, "timeout", 4);
     let of_good = "JOIN events ON events.id = event_id WHERE dedupe_key LIKE 'good%'";
     eventually_within(SOON, "all good ones are done", || {
-        count(&gateway, &format!("jobs {of_good} AND state = 'succeeded'")) == 400
+        gateway.count(&format!("jobs {of_good} AND state = 'succeeded'")) == 400
     });
     let failed = gateway.query(&format!("SELECT dedupe_key, failure FROM attempts {of_good} AND failure IS NOT NULL"));
     assert_eq!(failed, Vec::<Vec<String>>::new(), "no run of a good one was noted as failed");
-    assert_eq!(count(&gateway, "done"), 400);
+    assert_eq!(gateway.count("done"), 400);
 }
 
 /// A trigger says what a server says that is shut down, but the server is there. Whether that is taken for an outage or for the
@@ -92,7 +92,7 @@ fn an_error_that_looks_like_an_outage_is_a_dead_letter_in_the_end() {
         send(&gateway, "invoice.paid", &format!("bad_{number}"), r#"{"write":true}"#);
     }
     send(&gateway, "invoice.paid", "bad_alone", "{}");
-    eventually_within(SOON * 2, "each ends", || count(&gateway, "jobs WHERE finished_at IS NULL") == 0);
-    assert_eq!(count(&gateway, "jobs WHERE state = 'dead_letter'"), 4);
-    assert_eq!(count(&gateway, "done WHERE event LIKE 'good%'"), 3);
+    eventually_within(SOON * 2, "each ends", || gateway.count("jobs WHERE finished_at IS NULL") == 0);
+    assert_eq!(gateway.count("jobs WHERE state = 'dead_letter'"), 4);
+    assert_eq!(gateway.count("done WHERE event LIKE 'good%'"), 3);
 }

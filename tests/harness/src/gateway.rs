@@ -12,7 +12,7 @@ use hookfast_store::{EventSummary, Migrate, OpenError, Store, StoredEvent, open}
 use hookfast_webhook::EventId;
 
 use crate::setup::Started;
-use crate::{Client, Ended, Hold, Setup, Signal, database, process};
+use crate::{Address, Client, Ended, Hold, Setup, Signal, database, process};
 
 /// The request for the metrics.
 const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -25,6 +25,7 @@ const LOOK_AT_METRICS_FOR: Duration = Duration::from_secs(5);
 pub struct Gateway {
     setup: Setup,
     started: Started,
+    address: Address,
     /// Where providers post.
     pub ingest: SocketAddr,
     /// Where operators look.
@@ -33,7 +34,13 @@ pub struct Gateway {
 
 impl Gateway {
     pub(crate) fn new(setup: Setup, started: Started) -> Self {
-        Self { setup, ingest: started.ingest, admin: started.admin, started }
+        let address = Address::new(started.ingest);
+        Self { setup, address, ingest: started.ingest, admin: started.admin, started }
+    }
+
+    /// Where providers post now, and after each further start.
+    pub fn address(&self) -> Address {
+        self.address.clone()
     }
 
     /// A connection to the ingest listener.
@@ -190,6 +197,7 @@ impl Gateway {
 
     fn is_now(&mut self, started: Started) {
         (self.ingest, self.admin) = (started.ingest, started.admin);
+        self.address.set(started.ingest);
         self.started = started;
     }
 
@@ -206,6 +214,16 @@ impl Gateway {
     /// The rows of a query on its database, each with its columns as text.
     pub fn query(&self, statement: &str) -> Vec<Vec<String>> {
         database::query(self.store_url(), statement)
+    }
+
+    /// How many rows there are, such as of `jobs WHERE state = 'failed'`.
+    pub fn count(&self, rows: &str) -> usize {
+        self.query(&format!("SELECT count(*) FROM {rows}"))[0][0].parse().expect("a number")
+    }
+
+    /// How many jobs of a handler are in a state.
+    pub fn count_jobs(&self, handler: &str, state: &str) -> usize {
+        self.count(&format!("jobs WHERE handler = '{handler}' AND state = '{state}'"))
     }
 
     /// Waits until a table is there. A gateway is ready before its handlers have theirs, because receiving does not wait.

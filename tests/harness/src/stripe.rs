@@ -14,6 +14,11 @@ pub fn sample(serial: u64) -> Request {
     sample_at(serial, Duration::ZERO)
 }
 
+/// The dedupe key of a sample.
+pub fn sample_key(serial: u64) -> String {
+    format!("evt_sample_{serial}")
+}
+
 /// An event that was signed this long ago.
 pub fn sample_at(serial: u64, age: Duration) -> Request {
     let secret = Secret::new(SECRET).unwrap();
