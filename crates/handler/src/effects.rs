@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hookfast_store::{
-    BegunEffect, EffectError, EffectKey, EffectKind, EffectWrite, JobId, Store, StoreError, Token, Value, Written,
+    BegunEffect, EffectError, EffectKey, EffectKind, EffectWrite, JobId, StoreError, Token, Value, Work, Written,
 };
 use hookfast_webhook::{Failure, FailureKind, HandlerName};
 use serde::Serialize;
@@ -23,7 +23,7 @@ const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// The effects of one run of a job. Each has a key of the handler's choice and happens once for this handler and event,
 /// however often the job is run: an attempt resumes after the last one that was done.
 pub struct Effects {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Work>,
     job: JobId,
     token: Token,
     /// What went wrong with the store, which is not the handler's fault whatever the handler makes of it.
@@ -48,7 +48,7 @@ impl std::fmt::Display for IdempotencyKey {
 }
 
 impl Effects {
-    pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Work>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
         let (pipeline_fault, open, waited) = Default::default();
         Self { store, job, token, pipeline_fault, open, waited, hooks }
     }
@@ -295,7 +295,7 @@ mod tests {
     async fn run(store: &TestStore) -> Effects {
         let job = store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
         let claimed = store.claim(&job).await.expect("it is new");
-        Effects::new(Arc::clone(store.store()), claimed.job, claimed.token, Arc::new(NoHooks))
+        Effects::new(Arc::clone(store.store()) as _, claimed.job, claimed.token, Arc::new(NoHooks))
     }
 
     /// On SQLite one writes at a time.

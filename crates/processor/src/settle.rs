@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{JobId, LostRun, Settlement, Store, StoreError};
+use hookfast_store::{JobId, LostRun, Settlement, StoreError, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ pub(crate) struct Ended {
 
 /// Writes outcomes.
 pub(crate) struct Settler {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Work>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) metrics: Arc<Metrics>,
     /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.

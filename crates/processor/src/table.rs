@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use hookfast_store::{Store, StoreError};
+use hookfast_store::{StoreError, Work};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -110,14 +110,14 @@ impl Worker {
 }
 
 /// Makes the tables of handlers.
-pub(crate) async fn make_all(store: &dyn Store, assigned: &[Assigned]) -> Result<(), StoreError> {
+pub(crate) async fn make_all(store: &dyn Work, assigned: &[Assigned]) -> Result<(), StoreError> {
     for Assigned { handler, .. } in assigned {
         make(store, handler.tables()).await?;
     }
     Ok(())
 }
 
-async fn make(store: &dyn Store, tables: &'static str) -> Result<(), StoreError> {
+async fn make(store: &dyn Work, tables: &'static str) -> Result<(), StoreError> {
     if tables.is_empty() { Ok(()) } else { store.prepare(tables).await }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     async fn start_with(store: &TestStore, assigned: Vec<Assigned>) -> Running {
         let queue = Arc::new(MemoryQueue::new(100));
         let surroundings =
-            Surroundings { store: Arc::clone(store.store()), queue, handlers: Handle::current(), apart: None };
+            Surroundings { store: Arc::clone(store.store()) as _, queue, handlers: Handle::current(), apart: None };
         let config = Config { sweep_every: Duration::from_millis(20), ..Config::default() };
         start(surroundings, assigned, config).await.expect("the store answers")
     }

@@ -34,7 +34,7 @@ pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) 
         is_paused: false,
     };
     let surroundings =
-        Surroundings { store: Arc::clone(store.store()), queue, handlers: Handle::current(), apart: None };
+        Surroundings { store: Arc::clone(store.store()) as _, queue, handlers: Handle::current(), apart: None };
     let (running, shared) = start_workers(&surroundings, config);
     (running, Worker::new(shared, assigned))
 }

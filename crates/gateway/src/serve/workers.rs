@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hookfast_processor::{Assigned, Surroundings};
 use hookfast_queue::Queue;
-use hookfast_store::{Store, StoreError};
+use hookfast_store::{StoreError, Work};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -61,9 +61,9 @@ impl Workers {
 
     /// Claims, sweeps and outcomes run in the runtime of the commits. On SQLite they take turns with recording, and in the
     /// runtime of the requests each turn would wait for the requests.
-    pub(super) fn begin(&mut self, store: Arc<dyn Store>, commits: &Handle, threads: &Handle) {
+    pub(super) fn begin(&mut self, store: Arc<dyn Work>, commits: &Handle, threads: &Handle) {
         if let Some(assigned) = &self.assigned {
-            commits.spawn(unclaimed::warn(Arc::clone(&store), Arc::clone(&self.configured)));
+            commits.spawn(unclaimed::warn(Arc::clone(&store) as _, Arc::clone(&self.configured)));
             let (queue, handlers) = (Arc::clone(&self.queue), threads.clone());
             let surroundings = Surroundings { store, queue, handlers, apart: Some(Arc::clone(&self.apart) as _) };
             let start = start_workers(surroundings, assigned.clone(), self.config.clone());

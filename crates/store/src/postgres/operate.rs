@@ -8,7 +8,7 @@ use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use crate::decode::{optional_word, word};
-use crate::review::Ended;
+use crate::operate::Ended;
 use crate::{Attempt, Audit, Effect, JobId, Moment};
 
 pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {

@@ -10,7 +10,7 @@ use sqlx::{Connection, Error, Row};
 use uuid::Uuid;
 
 use crate::decode::{handler, word};
-use crate::job::LOST_LEASE;
+use crate::work::LOST_LEASE;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,
