@@ -1,7 +1,7 @@
 //! The transaction of an effect.
 
 use hookfast_store::{EffectTransaction, StatementError, Value};
-use hookfast_webhook::{Failure, FailureKind};
+use hookfast_webhook::Failure;
 use time::OffsetDateTime;
 
 use crate::Effects;
@@ -60,16 +60,11 @@ impl Transaction<'_> {
         self.inner.sqlite()
     }
 
-    /// A statement that the database disliked is the handler's failure. So is one that it could not carry out although it
-    /// answers everything else.
     async fn or_failure<T>(&self, result: Result<T, StatementError>) -> Result<T, Failure> {
-        let Err(error) = result else { return result.map_err(Failure::from) };
-        Err(match error {
-            StatementError::Refused(_) => error.into(),
-            StatementError::TooSlow(_) => Failure::retry(FailureKind::Timeout, error),
-            StatementError::Overwhelmed(_) if self.effects.is_store_well().await => error.into(),
-            StatementError::Overwhelmed(problem) | StatementError::Outage(problem) => self.effects.note_fault(&problem),
-        })
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.effects.failure_of_statement(error).await),
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 //! | [`Work`] | workers and sweeper | jobs are claimed, run, settled and swept; effects happen once |
 //! | [`Operate`] | operators | events and jobs are found, replayed, resolved, audited |
 //!
-//! What several of them ask is in [`Check`] and [`Measure`]. A [`Store`] does all of it: [`open`] gives one for a URL. Its
+//! What several of them ask is in [`Check`] and [`Measure`]. A [`Store`] does all of it: [`open()`] gives one for a URL. Its
 //! holder hands it on as the narrow trait that the consumer needs. SQLite and Postgres implement the traits side by side,
 //! and one suite (`tests/conformance.rs`) runs every verb on both.
 //!
