@@ -18,8 +18,8 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hookfast_store::sqlx::postgres::PgConnectOptions;
-use hookfast_store::sqlx::{Connection, PgConnection, SqliteConnection};
+use hookfast_store::driver::sqlx::postgres::PgConnectOptions;
+use hookfast_store::driver::sqlx::{Connection, PgConnection, SqliteConnection};
 use hookfast_store::{Config, Migrate};
 
 use reader::Reader;

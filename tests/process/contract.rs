@@ -10,14 +10,14 @@ on_all! {
 }
 
 fn counters_of_configured_sources_begin_at_zero(on: On) {
-    let rig = Rig::start(on, "");
+    let rig = rig(on, "");
     for (series, label, value) in [
         ("hookfast_jobs_processed_total", "result", "dead_letter"),
         ("hookfast_retries_total", "reason", "network"),
         ("hookfast_dead_letters_total", "reason", "crash"),
     ] {
         let series = format!("{series}{{handler=\"actor\",source=\"stripe\",{label}=\"{value}\"}}");
-        eventually(&series, || rig.gateway.metric_if_any(&series) == Some(0.0));
+        eventually(&series, || rig.gateway().metric_if_any(&series) == Some(0.0));
     }
 }
 

@@ -67,32 +67,32 @@ fn a_dead_letter_blocks_its_key_if_it_shall(on: On) {
 
 /// The states of the jobs of `actor`, in the order of the events.
 fn states(rig: &Rig) -> Vec<String> {
-    let rows = rig.gateway.query("SELECT state FROM jobs WHERE handler = 'actor' ORDER BY event_id");
+    let rows = rig.gateway().query("SELECT state FROM jobs WHERE handler = 'actor' ORDER BY event_id");
     rows.into_iter().map(|mut row| row.remove(0)).collect()
 }
 
 /// The events with this key that were handled, in the order in which they were.
 fn handled(rig: &Rig, key: &str) -> Vec<String> {
-    let rows = rig.gateway.query(&format!("SELECT event FROM done WHERE ordering = '{key}' ORDER BY place, event"));
+    let rows = rig.gateway().query(&format!("SELECT event FROM done WHERE ordering = '{key}' ORDER BY place, event"));
     rows.into_iter().map(|mut row| row.remove(0)).collect()
 }
 
 /// Has an operator decide about the only dead letter.
 fn decide(rig: &Rig, decision: &[&str]) {
-    let listed = rig.gateway.command(&["dead-letters", "list", "--json"]).json();
+    let listed = rig.gateway().command(&["dead-letters", "list", "--json"]).json();
     let id = listed["event_id"].as_str().unwrap();
-    let ended = rig.gateway.command(&[decision, &[id, "--why", "a test"]].concat());
+    let ended = rig.gateway().command(&[decision, &[id, "--why", "a test"]].concat());
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
 fn behind_a_dead_letter_that_is_replayed_its_key_goes_on_in_order(on: On) {
-    let rig = Rig::start(on, "ordering = \"computed\"\ndead_letters = \"block\"\nmax_attempts = 1");
+    let rig = rig(on, "ordering = \"computed\"\ndead_letters = \"block\"\nmax_attempts = 1");
     rig.send("evt_1", r#"{"key":"one","fail_until_fixed":true}"#);
     for (id, key) in [("evt_2", "one"), ("evt_3", "one"), ("evt_4", "two")] {
         rig.send(id, &format!(r#"{{"key":"{key}"}}"#));
     }
     eventually("the other key goes on", || states(&rig) == ["dead_letter", "pending", "pending", "succeeded"]);
-    fs::write(rig.gateway.folder().join("fixed"), "").unwrap();
+    fs::write(rig.gateway().folder().join("fixed"), "").unwrap();
     decide(&rig, &["replay"]);
     eventually("the rest follows", || handled(&rig, "one") == ["evt_1", "evt_2", "evt_3"]);
     assert_eq!(handled(&rig, "two"), ["evt_4"]);
@@ -101,20 +101,19 @@ fn behind_a_dead_letter_that_is_replayed_its_key_goes_on_in_order(on: On) {
 /// A strict order has one key for all events of the handler, whatever they are about.
 fn behind_a_dead_letter_a_strict_order_waits_for_a_replay_or_a_decision(on: On) {
     let other = "[handlers.other]\nrun = \"log\"";
-    let rig = Rig::start(on, &format!("ordering = \"strict\"\ndead_letters = \"block\"\nmax_attempts = 1\n{other}"));
+    let rig = rig(on, &format!("ordering = \"strict\"\ndead_letters = \"block\"\nmax_attempts = 1\n{other}"));
     let others = "SELECT count(*) FROM jobs WHERE handler = 'other' AND state = 'succeeded'";
-    let mut client = rig.gateway.client();
-    let mut send = |id, what, act| send_as(&mut client, id, what, act);
+    let send = |id, what, act| rig.send_event(&TestEvent::about(id, what, act));
     send("evt_1", FIRST, r#"{"fail_until_fixed":true}"#);
     send("evt_2", ("customer.created", "acct_2"), "{}");
     send("evt_3", FIRST, r#"{"give_up":true}"#);
     send("evt_4", ("customer.created", "acct_3"), "{}");
     send("evt_5", FIRST, "{}");
-    eventually("another handler goes on", || rig.gateway.query(others) == [["5"]]);
+    eventually("another handler goes on", || rig.gateway().query(others) == [["5"]]);
     eventually("the first is dead", || states(&rig)[0] == "dead_letter");
     assert_eq!(states(&rig)[1..], ["pending"; 4]);
 
-    fs::write(rig.gateway.folder().join("fixed"), "").unwrap();
+    fs::write(rig.gateway().folder().join("fixed"), "").unwrap();
     decide(&rig, &["replay"]);
     let behind_the_third = ["succeeded", "succeeded", "dead_letter", "pending", "pending"];
     eventually("it goes on up to the next dead letter", || states(&rig) == behind_the_third);

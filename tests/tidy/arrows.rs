@@ -1,19 +1,25 @@
 //! Dependencies point one way: see ARCHITECTURE.md. Manifests say what a crate may name, and sources what it names: a crate
 //! that is handed on by another one stands in no manifest. What only tests need may point anywhere.
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
 use crate::manifests::packages;
+use crate::root;
 use crate::syntax::{Source, sources};
 
-/// The crates that keep a dependency away from all others.
-const KEEPERS: [(&str, &[&str]); 4] = [
+/// The crates that keep a dependency away from all others. `driver` is the module in which the store hands on its drivers.
+const KEEPERS: [(&str, &[&str]); 5] = [
     ("sqlx", &["crates/store"]),
     ("rusqlite", &["crates/store"]),
+    ("driver", &["crates/store"]),
     ("axum", &["crates/admin", "crates/ingest", "examples/axum"]),
     ("async-nats", &["crates/queue"]),
 ];
 
-/// The crates whose sources may name the driver that the store hands on: a handler gets its transaction from `Effects`.
-const ESCAPE_HATCH: [&str; 3] = ["crates/handler", "crates/processor", "crates/gateway"];
+/// The crates that hand on the drivers to handlers, and the condition under which they may name them.
+const ESCAPE_HATCH: [&str; 2] = ["crates/handler", "crates/gateway"];
+const WITH_DRIVER: &str = "feature = \"driver\"";
 
 /// What does I/O, so that pure code has no use for it.
 const IO: [&str; 6] = ["tokio", "sqlx", "rusqlite", "hyper", "axum", "reqwest"];
@@ -74,12 +80,12 @@ fn wrong_arrows(folder: &str, dependencies: &[&str]) -> Vec<String> {
 
 /// What is wrong with the crates that a source names.
 fn wrong_names(folder: &str, source: &Source) -> Vec<String> {
-    let names: Vec<_> = source.path_names().iter().map(|name| name.replace('_', "-")).collect();
+    let conditions: &[&str] = if ESCAPE_HATCH.contains(&folder) { &["test", WITH_DRIVER] } else { &["test"] };
+    let names: Vec<_> = source.path_names_without(conditions).iter().map(|name| name.replace('_', "-")).collect();
     let of_a_border = |name: &str| {
         let is_kept = KEEPERS.iter().any(|(kept, _)| *kept == name);
-        let is_handed_on = name == "sqlx" && ESCAPE_HATCH.contains(&folder);
         let is_own = folder.rsplit('/').next().is_some_and(|last| name.ends_with(&format!("-{last}")));
-        (is_kept && !is_handed_on) || (name.starts_with("hookfast") && !is_own)
+        is_kept || (name.starts_with("hookfast") && !is_own)
     };
     let dependencies: Vec<_> = names.iter().map(String::as_str).filter(|name| of_a_border(name)).collect();
     let wrong = wrong_arrows(folder, &dependencies);
@@ -106,20 +112,33 @@ fn all_arrows_point_one_way_in_the_sources() {
 fn a_name_from_beyond_a_border_is_noticed_in_a_source() {
     for (folder, text, name) in [
         ("crates/ingest", "use hookfast_processor::Running;", "hookfast-processor"),
-        ("crates/ingest", "fn f() { hookfast_store::sqlx::query(\"\"); }", "sqlx"),
-        ("crates/admin", "use hookfast_store::sqlx::{self, Row};", "sqlx"),
+        ("crates/ingest", "fn f() { sqlx::query(\"\"); }", "sqlx"),
+        ("crates/ingest", "fn f() -> hookfast_store::driver::SqliteConnection {}", "driver"),
+        ("crates/processor", "#[cfg(feature = \"driver\")] use hookfast_store::driver;", "driver"),
+        ("crates/processor", "use hookfast_store::{Work, driver as d};", "driver"),
+        ("crates/admin", "use hookfast_store::{driver::*, Operate};", "driver"),
+        ("crates/admin", "use hookfast_store::postgres::sqlx as s;", "sqlx"),
+        ("crates/handler", "pub use hookfast_store::driver;", "driver"),
+        ("crates/handler", "#[cfg(not(feature = \"driver\"))] pub use hookfast_store::driver;", "driver"),
+        ("crates/handler", "impl T { fn sqlite(&mut self) -> rusqlite::Connection {} }", "rusqlite"),
+        ("crates/gateway", "#[cfg(feature = \"testing\")] pub use hookfast_handler::driver;", "driver"),
         ("crates/forward", "type Pool = async_nats::Client;", "async-nats"),
         ("crates/keep", "use hookfast_ingest as receiving;", "hookfast-ingest"),
         ("modules/health", "use hookfast_store::Store;", "hookfast-store"),
         ("providers/stripe", "macro_rules! m { () => { hookfast_store::open() } }", "hookfast-store"),
-        ("examples/stripe-ledger", "use hookfast::sqlx::Row;", "sqlx"),
+        ("examples/stripe-ledger", "use hookfast::driver as d;", "driver"),
     ] {
         let source = Source::parse(format!("{folder}/src/lib.rs").into(), text.into());
         let wrong = wrong_names(folder, &source);
         assert!(wrong.len() == 1 && wrong[0].contains(name), "{folder}: {text}: {wrong:?}");
     }
     for (folder, text) in [
-        ("crates/handler", "use hookfast_store::sqlx::PgConnection;"),
+        ("crates/handler", "#[cfg(feature = \"driver\")] pub use hookfast_store::driver;"),
+        (
+            "crates/handler",
+            "impl T { #[cfg(feature = \"driver\")] fn sqlite(&mut self) -> driver::SqliteConnection {} }",
+        ),
+        ("crates/gateway", "#[cfg(feature = \"driver\")] pub use hookfast_handler::driver;"),
         ("crates/store", "use sqlx::Row; use hookfast_webhook::Event;"),
         ("crates/ingest", "#[cfg(test)] mod tests { use hookfast_stripe::Stripe; }"),
         ("modules/health", "use hookfast::{Effects, Event};"),
@@ -127,6 +146,28 @@ fn a_name_from_beyond_a_border_is_noticed_in_a_source() {
         let source = Source::parse(format!("{folder}/src/lib.rs").into(), text.into());
         assert_eq!(wrong_names(folder, &source), Vec::<String>::new(), "{folder}: {text}");
     }
+}
+
+/// Our crates in the program that hand on a driver, if the program is built with these features and without other packages of
+/// the workspace: the benchmark turns the feature on, and in a build of the whole workspace it is on for all.
+fn with_driver(features: &str) -> Vec<String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--locked", "--package=hookfast", "--edges=normal", "--prefix=none", "--format={p} {f}"]);
+    let output = cargo.arg("--features").arg(features).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let with_driver = |line: &&str| {
+        let features = line.rsplit(' ').find(|part| *part != "(*)").unwrap_or_default();
+        line.starts_with("hookfast") && features.split(',').any(|feature| feature == "driver")
+    };
+    let names: BTreeSet<_> = tree.lines().filter(with_driver).filter_map(|line| line.split(' ').next()).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn no_driver_leaves_the_store_unless_it_is_asked_for() {
+    assert_eq!(with_driver(""), Vec::<String>::new());
+    assert_eq!(with_driver("driver"), ["hookfast", "hookfast-handler", "hookfast-store"]);
 }
 
 #[test]

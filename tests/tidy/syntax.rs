@@ -58,22 +58,23 @@ impl Source {
     /// The types that are not private to their module, without those of tests.
     pub(crate) fn types(&self) -> Vec<NamedType> {
         let mut found = Types(Vec::new());
-        found.visit_file(&self.without_tests());
+        found.visit_file(&self.without(&["test"]));
         found.0
     }
 
-    /// Each identifier that begins a path or is followed by `::`, such as `hookfast_store`, without those of tests.
-    pub(crate) fn path_names(&self) -> Vec<String> {
+    /// Each identifier that is followed by `::` or stands in a `use`, such as `hookfast_store`, without those that are built
+    /// under one of these conditions alone.
+    pub(crate) fn path_names_without(&self, conditions: &[&str]) -> Vec<String> {
         let mut names = Vec::new();
-        collect_path_names(self.without_tests().into_token_stream(), &mut names);
+        collect_path_names(self.without(conditions).into_token_stream(), false, &mut names);
         names.sort();
         names.dedup();
         names
     }
 
-    fn without_tests(&self) -> syn::File {
+    fn without(&self, conditions: &[&str]) -> syn::File {
         let mut syntax = self.syntax.clone();
-        WithoutTests.visit_file_mut(&mut syntax);
+        Without(conditions).visit_file_mut(&mut syntax);
         syntax
     }
 }
@@ -130,52 +131,62 @@ impl<'a> Visit<'a> for Types {
     }
 }
 
-/// Takes away every item that stands under `#[cfg(test)]`.
-struct WithoutTests;
+/// Takes away every item that stands under a `#[cfg(…)]` with one of these conditions.
+struct Without<'a>(&'a [&'a str]);
 
-impl VisitMut for WithoutTests {
+impl Without<'_> {
+    fn keeps(&self, attributes: &[syn::Attribute]) -> bool {
+        !attributes.iter().any(|attribute| match &attribute.meta {
+            syn::Meta::List(list) => list.path.is_ident("cfg") && self.0.contains(&&*list.tokens.to_string()),
+            _ => false,
+        })
+    }
+}
+
+impl VisitMut for Without<'_> {
     fn visit_file_mut(&mut self, file: &mut syn::File) {
-        file.items.retain(|item| !is_test_only(item));
+        file.items.retain(|item| self.keeps(attributes(item)));
         visit_mut::visit_file_mut(self, file);
     }
 
     fn visit_item_mod_mut(&mut self, module: &mut syn::ItemMod) {
         if let Some((_, items)) = &mut module.content {
-            items.retain(|item| !is_test_only(item));
+            items.retain(|item| self.keeps(attributes(item)));
         }
         visit_mut::visit_item_mod_mut(self, module);
     }
+
+    fn visit_item_impl_mut(&mut self, block: &mut syn::ItemImpl) {
+        block.items.retain(|item| !matches!(item, syn::ImplItem::Fn(function) if !self.keeps(&function.attrs)));
+        visit_mut::visit_item_impl_mut(self, block);
+    }
 }
 
-fn is_test_only(item: &syn::Item) -> bool {
-    let attributes = match item {
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
         syn::Item::Fn(item) => &item.attrs,
         syn::Item::Impl(item) => &item.attrs,
         syn::Item::Mod(item) => &item.attrs,
         syn::Item::Use(item) => &item.attrs,
-        _ => return false,
-    };
-    let is_cfg_test = |attribute: &syn::Attribute| match &attribute.meta {
-        syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
-        _ => false,
-    };
-    attributes.iter().any(is_cfg_test)
+        _ => &[],
+    }
 }
 
-fn collect_path_names(tokens: TokenStream, names: &mut Vec<String>) {
+/// `in_use`: the tokens stand in braces of a `use`.
+fn collect_path_names(tokens: TokenStream, in_use: bool, names: &mut Vec<String>) {
     let tokens: Vec<_> = tokens.into_iter().collect();
+    let is_sign = |index: usize, sign: char| matches!(tokens.get(index), Some(TokenTree::Punct(punct)) if punct.as_char() == sign);
+    let mut is_used = in_use;
     for (index, token) in tokens.iter().enumerate() {
         match token {
-            TokenTree::Group(group) => collect_path_names(group.stream(), names),
-            TokenTree::Ident(name) => {
-                let is = |offset: usize, sign: char| matches!(tokens.get(index + offset), Some(TokenTree::Punct(punct)) if punct.as_char() == sign);
-                let before = index.checked_sub(1).and_then(|before| tokens.get(before));
-                let is_used = matches!(before, Some(TokenTree::Ident(word)) if word == "use");
-                if is_used || (is(1, ':') && is(2, ':')) {
-                    names.push(name.to_string());
-                }
+            TokenTree::Group(group) => collect_path_names(group.stream(), is_used, names),
+            // `use<'a>` names lifetimes.
+            TokenTree::Ident(name) if name == "use" => is_used = !is_sign(index + 1, '<'),
+            TokenTree::Ident(name) if is_used || (is_sign(index + 1, ':') && is_sign(index + 2, ':')) => {
+                names.push(name.to_string());
             }
-            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            TokenTree::Punct(sign) if sign.as_char() == ';' => is_used = in_use,
+            TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
     }
 }
@@ -190,6 +201,7 @@ fn what_a_file_holds_is_found_without_what_is_for_its_tests() {
         struct Private;
         impl Writer {
             /// A comment.
+            #[cfg(unix)]
             fn write(
                 &self,
             ) {
@@ -205,7 +217,10 @@ fn what_a_file_holds_is_found_without_what_is_for_its_tests() {
         use reqwest::Client;
     "#;
     let source = Source::parse("crates/x/src/lib.rs".into(), text.into());
-    assert_eq!(source.path_names(), ["axum", "hookfast_store", "postgres", "sqlx", "tokio"]);
+    let names = source.path_names_without(&["test"]);
+    assert_eq!(names, ["PgRow", "Row", "as", "axum", "hookfast_store", "postgres", "sqlx", "store", "tokio"]);
+    let without = source.path_names_without(&["test", "unix"]);
+    assert!(names.contains(&"axum".to_owned()) && !without.contains(&"axum".to_owned()), "{without:?}");
     let types: Vec<_> = source.types().into_iter().map(|found| (found.name, found.is_public)).collect();
     assert_eq!(types, [("Writer".to_owned(), false), ("Outcome".to_owned(), true)]);
     let functions: Vec<_> = source.functions().into_iter().map(|found| (found.name, found.lines)).collect();

@@ -125,7 +125,7 @@ pub(crate) fn run_job(config: &Config, event: Uuid, handler: &HandlerName) -> st
         let assigned = assigned(config, &Role::All).into_iter().find(|assigned| assigned.name == *handler);
         let assigned = assigned.ok_or_else(|| Exit::Failed(format!("there is no handler `{handler}`")))?;
         let surroundings = Surroundings {
-            store: Arc::clone(&store),
+            store: Arc::clone(&store) as _,
             queue: Arc::new(MemoryQueue::new(1)),
             handlers: for_handlers.handle().clone(),
             apart: None,

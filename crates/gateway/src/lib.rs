@@ -56,12 +56,13 @@ use clap::Parser;
 use tokio::runtime::Builder;
 
 pub use config::{Config, ConfiguredHandler, Problem, SpoolSettings};
+#[cfg(feature = "driver")]
+pub use hookfast_handler::driver;
 #[cfg(feature = "testing")]
 pub use hookfast_handler::testing;
 pub use hookfast_handler::{
     Anything, Effects, Event, Handled, Handler, Handlers, IdempotencyKey, Transaction, Value, values,
 };
-pub use hookfast_store::sqlx;
 pub use hookfast_webhook::{Failure, FailureKind, ProofKind};
 
 use commands::{Cli, dispatch};

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 use hookfast_ingest::Details;
 use hookfast_queue::Queue;
-use hookfast_store::{Backlog, Store};
+use hookfast_store::{Backlog, Measure};
 
 use crate::Config;
 use crate::keeping::Keeping;
@@ -83,7 +83,7 @@ impl Details for Report {
 }
 
 /// Warns of jobs that nothing runs, and says what can be done about them. That a handler is paused is meant.
-pub(crate) async fn warn(store: Arc<dyn Store>, configured: Arc<Configured>) {
+pub(crate) async fn warn(store: Arc<dyn Measure>, configured: Arc<Configured>) {
     match store.backlog().await {
         Ok(backlog) => {
             let unclaimed = configured.unclaimed(&backlog).into_iter().filter(|(_, (why, _))| *why != PAUSED);

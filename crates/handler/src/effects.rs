@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hookfast_store::{
-    BegunEffect, EffectError, EffectKey, EffectKind, EffectWrite, JobId, Store, StoreError, Token, Value, Written,
+    BegunEffect, EffectError, EffectKey, EffectKind, EffectWrite, JobId, StatementError, StoreError, Token, Value,
+    Work, Written,
 };
 use hookfast_webhook::{Failure, FailureKind, HandlerName};
 use serde::Serialize;
@@ -23,7 +24,7 @@ const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// The effects of one run of a job. Each has a key of the handler's choice and happens once for this handler and event,
 /// however often the job is run: an attempt resumes after the last one that was done.
 pub struct Effects {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Work>,
     job: JobId,
     token: Token,
     /// What went wrong with the store, which is not the handler's fault whatever the handler makes of it.
@@ -48,7 +49,7 @@ impl std::fmt::Display for IdempotencyKey {
 }
 
 impl Effects {
-    pub(crate) fn new(store: Arc<dyn Store>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Work>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
         let (pipeline_fault, open, waited) = Default::default();
         Self { store, job, token, pipeline_fault, open, waited, hooks }
     }
@@ -205,6 +206,17 @@ impl Effects {
         }
     }
 
+    /// A statement that the database refuses is the handler's failure. So is one that it could not carry out although it
+    /// answers everything else.
+    pub(crate) async fn failure_of_statement(&self, error: StatementError) -> Failure {
+        match error {
+            StatementError::Refused(_) => error.into(),
+            StatementError::TooSlow(_) => Failure::retry(FailureKind::Timeout, error),
+            StatementError::Overwhelmed(_) if self.is_store_well().await => error.into(),
+            StatementError::Overwhelmed(problem) | StatementError::Outage(problem) => self.note_fault(&problem),
+        }
+    }
+
     /// Asks the store itself. What it does in time is not to blame on it.
     pub(crate) async fn is_store_well(&self) -> bool {
         matches!(tokio::time::timeout(STORE_ANSWERS_WITHIN, self.store.check()).await, Ok(Ok(())))
@@ -295,7 +307,27 @@ mod tests {
     async fn run(store: &TestStore) -> Effects {
         let job = store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
         let claimed = store.claim(&job).await.expect("it is new");
-        Effects::new(Arc::clone(store.store()), claimed.job, claimed.token, Arc::new(NoHooks))
+        Effects::new(Arc::clone(store.store()) as _, claimed.job, claimed.token, Arc::new(NoHooks))
+    }
+
+    #[tokio::test]
+    async fn a_failed_statement_is_the_handlers_failure_unless_the_store_is_in_trouble() {
+        let store = TestStore::new::<Idle>().await;
+        let run = run(&store).await;
+        let problem = || "no space".to_owned();
+        for (error, kind) in [
+            (StatementError::Refused(problem()), FailureKind::Internal),
+            (StatementError::TooSlow(problem()), FailureKind::Timeout),
+            (StatementError::Overwhelmed(problem()), FailureKind::Internal),
+        ] {
+            assert_eq!(run.failure_of_statement(error).await.kind, kind);
+            assert_eq!(run.pipeline_fault(), None);
+        }
+        assert_eq!(run.failure_of_statement(StatementError::Outage(problem())).await.kind, FailureKind::Pipeline);
+        assert_eq!(run.pipeline_fault(), Some(problem()));
+        store.store().close().await;
+        let too_much = run.failure_of_statement(StatementError::Overwhelmed(problem())).await;
+        assert_eq!(too_much.kind, FailureKind::Pipeline, "the store does not answer anything else");
     }
 
     /// On SQLite one writes at a time.

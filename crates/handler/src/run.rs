@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_store::{EffectWrite, JobId, Store, StoreError, Token, Written};
+use hookfast_store::{EffectWrite, JobId, StoreError, Token, Work, Written};
 use hookfast_webhook::Failure;
 
 use crate::Effects;
@@ -52,7 +52,7 @@ pub struct Run {
 
 impl Run {
     /// A run of a job that was claimed with this token.
-    pub fn new(store: Arc<dyn Store>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
+    pub fn new(store: Arc<dyn Work>, job: JobId, token: Token, hooks: Arc<dyn Hooks>) -> Self {
         Self { effects: Effects::new(store, job, token, hooks) }
     }
 

@@ -165,7 +165,7 @@ impl Kit {
         };
         let (token, attempt) = (claimed.token, claimed.attempt);
         let hooks = Arc::new(BreakAfter { effects: break_after, done: AtomicUsize::new(0) });
-        let run = Run::new(Arc::clone(self.store.store()), job.clone(), token, Arc::clone(&hooks) as _);
+        let run = Run::new(Arc::clone(self.store.store()) as _, job.clone(), token, Arc::clone(&hooks) as _);
         let handled = handle(handler, claimed, run.effects()).await;
         let outcome = match &handled {
             Ok(()) => Outcome::Succeeded,

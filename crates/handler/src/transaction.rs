@@ -1,10 +1,12 @@
 //! The transaction of an effect.
 
-use hookfast_store::{EffectTransaction, Value, sqlx};
-use hookfast_webhook::{Failure, FailureKind};
+use hookfast_store::{EffectTransaction, StatementError, Value};
+use hookfast_webhook::Failure;
 use time::OffsetDateTime;
 
 use crate::Effects;
+#[cfg(feature = "driver")]
+use crate::driver::{PostgresConnection, SqliteConnection};
 
 /// The transaction of an effect, for the handler's own writes into the gateway's database.
 pub struct Transaction<'a> {
@@ -33,31 +35,36 @@ impl Transaction<'_> {
         self.or_failure(newest).await
     }
 
-    /// The driver's own connection, if the gateway runs on Postgres.
-    pub fn postgres(&mut self) -> Option<&mut sqlx::PgConnection> {
+    /// The driver's own connection, if the gateway runs on Postgres. What is written on it is committed with the effect.
+    ///
+    /// ```
+    /// use hookfast_handler::driver::sqlx;
+    /// use hookfast_handler::Transaction;
+    /// use hookfast_webhook::Failure;
+    ///
+    /// async fn lock(tx: &mut Transaction<'_>, order: &str) -> Result<(), Failure> {
+    ///     if let Some(connection) = tx.postgres() {
+    ///         sqlx::query("SELECT 1 FROM orders WHERE id = $1 FOR UPDATE").bind(order).execute(connection).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[cfg(feature = "driver")]
+    pub fn postgres(&mut self) -> Option<&mut PostgresConnection> {
         self.inner.postgres()
     }
 
-    /// The driver's own connection, if the gateway runs on SQLite.
-    pub fn sqlite(&mut self) -> Option<&mut sqlx::SqliteConnection> {
+    /// The driver's own connection, if the gateway runs on SQLite. What is written on it is committed with the effect.
+    #[cfg(feature = "driver")]
+    pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
         self.inner.sqlite()
     }
 
-    /// A statement that the database disliked is the handler's failure. So is one that it could not carry out although it
-    /// answers everything else.
-    async fn or_failure<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, Failure> {
-        let Err(error) = result else { return result.map_err(Failure::from) };
-        if hookfast_store::is_too_slow(&error) {
-            let problem = format!("a statement took longer than the store allows: {error}");
-            return Err(Failure::retry(FailureKind::Timeout, problem));
+    async fn or_failure<T>(&self, result: Result<T, StatementError>) -> Result<T, Failure> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.effects.failure_of_statement(error).await),
         }
-        if hookfast_store::is_outage(&error) {
-            let is_statements = hookfast_store::is_about_statement(&error) && self.effects.is_store_well().await;
-            if !is_statements {
-                return Err(self.effects.note_fault(&error.to_string()));
-            }
-        }
-        Err(Failure::from(error))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hookfast_queue::Pulled;
-use hookfast_store::{Claimed, Interruption, JobId, LostRun, Outcome, Settlement, Store, StoreError, Token};
+use hookfast_store::{Claimed, Interruption, JobId, LostRun, Outcome, Settlement, StoreError, Token, Work};
 use time::OffsetDateTime;
 use tokio::time::{Instant, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ pub(crate) struct Held {
 
 /// All jobs that this process holds.
 pub(crate) struct Leases {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Work>,
     trouble: Arc<Trouble>,
     /// Who we are, in the history of jobs.
     worker: Arc<str>,
@@ -54,7 +54,7 @@ struct Unanswered {
 }
 
 impl Leases {
-    pub(crate) fn new(store: Arc<dyn Store>, trouble: Arc<Trouble>, worker: Arc<str>, lease: Duration) -> Self {
+    pub(crate) fn new(store: Arc<dyn Work>, trouble: Arc<Trouble>, worker: Arc<str>, lease: Duration) -> Self {
         Self {
             store,
             trouble,
@@ -257,7 +257,7 @@ mod tests {
 
     /// The leases of the process that claims as the test store does.
     fn leases(store: &TestStore) -> Leases {
-        Leases::new(Arc::clone(store.store()), Arc::new(Trouble::new(LEASE / 2)), "test".into(), LEASE)
+        Leases::new(Arc::clone(store.store()) as _, Arc::new(Trouble::new(LEASE / 2)), "test".into(), LEASE)
     }
 
     async fn claimed(store: &TestStore) -> Claimed {

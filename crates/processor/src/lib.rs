@@ -40,7 +40,7 @@ use ::metrics::{counter, gauge};
 use hookfast_handler::AnyHandler;
 use hookfast_parts::{MustEnd, Tasks};
 use hookfast_queue::Queue;
-use hookfast_store::{JobId, Store, StoreError};
+use hookfast_store::{JobId, StoreError, Work};
 use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
@@ -93,7 +93,7 @@ pub struct Assigned {
 #[derive(Clone)]
 pub struct Surroundings {
     /// Where the jobs are.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Work>,
     /// Where the hints come from.
     pub queue: Arc<dyn Queue>,
     /// The runtime that handlers run on, with [`Config::threads`] threads of its own.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hookfast_parts::MustEnd;
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{JobId, LostRun, Settlement, Store, StoreError};
+use hookfast_store::{JobId, LostRun, Settlement, StoreError, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::faults::{self, Point, Task};
@@ -31,7 +31,7 @@ pub(crate) struct Ended {
 
 /// Writes outcomes.
 pub(crate) struct Settler {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Work>,
     pub(crate) queue: Arc<dyn Queue>,
     /// Holds the jobs until they are settled, so that their leases are renewed while the store is away.
     pub(crate) leases: Arc<Leases>,

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hookfast_queue::{Hint, Queue};
-use hookfast_store::{Crash, Ready, Store, StoreError, Sweep, Swept};
+use hookfast_store::{Crash, Ready, StoreError, Sweep, Swept, Work};
 use hookfast_webhook::{FailureKind, HandlerName};
 use metrics::Counter;
 use tokio::time::{MissedTickBehavior, interval};
@@ -49,7 +49,7 @@ impl LookAgain {
 }
 
 pub(crate) struct Sweeper {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Work>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) table: Arc<Table>,
     pub(crate) metrics: Arc<Metrics>,

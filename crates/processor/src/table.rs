@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hookfast_parts::Tasks;
-use hookfast_store::{Store, StoreError};
+use hookfast_store::{StoreError, Work};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -106,14 +106,14 @@ impl Worker {
 }
 
 /// Makes the tables of handlers.
-pub(crate) async fn make_all(store: &dyn Store, assigned: &[Assigned]) -> Result<(), StoreError> {
+pub(crate) async fn make_all(store: &dyn Work, assigned: &[Assigned]) -> Result<(), StoreError> {
     for Assigned { handler, .. } in assigned {
         make(store, handler.tables()).await?;
     }
     Ok(())
 }
 
-async fn make(store: &dyn Store, tables: &'static str) -> Result<(), StoreError> {
+async fn make(store: &dyn Work, tables: &'static str) -> Result<(), StoreError> {
     if tables.is_empty() { Ok(()) } else { store.prepare(tables).await }
 }
 
@@ -163,7 +163,7 @@ mod tests {
 
     async fn start_with(store: &TestStore, assigned: Vec<Assigned>) -> Running {
         let surroundings = Surroundings {
-            store: Arc::clone(store.store()),
+            store: Arc::clone(store.store()) as _,
             queue: Arc::new(MemoryQueue::new(100)),
             handlers: Handle::current(),
             apart: None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hookfast_handler::AnyHandler;
 use hookfast_parts::{MustEnd, Tasks};
 use hookfast_queue::{Pulled, Queue};
-use hookfast_store::{Claim, Claimed, JobId, Store, StoreError, Token};
+use hookfast_store::{Claim, Claimed, JobId, StoreError, Token, Work};
 use hookfast_webhook::{EventId, HandlerName};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -37,7 +37,7 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the workers of all handlers share.
 pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Work>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) config: Config,
     /// Who we are, in the history of jobs.

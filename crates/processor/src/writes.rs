@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hookfast_handler::SharedCommits;
 use hookfast_parts::Tasks;
-use hookfast_store::{EffectWrite, Store, StoreError, Written};
+use hookfast_store::{EffectWrite, StoreError, Work, Written};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::faults::{self, Point};
@@ -28,7 +28,7 @@ struct Waiting {
 
 impl Writer {
     /// Writes until no run is left that could want it.
-    pub(crate) fn start(store: Arc<dyn Store>, background: &Tasks) -> Self {
+    pub(crate) fn start(store: Arc<dyn Work>, background: &Tasks) -> Self {
         let (waiting, to_write) = mpsc::channel(BATCH);
         background.spawn("writer", write_all(store, to_write));
         Self { waiting }
@@ -45,7 +45,7 @@ impl SharedCommits for Writer {
     }
 }
 
-async fn write_all(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<Waiting>) {
+async fn write_all(store: Arc<dyn Work>, mut waiting: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::new();
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
         let (writes, answers): (Vec<_>, Vec<_>) = batch.drain(..).map(|one| (one.write, one.answer)).unzip();
@@ -93,12 +93,12 @@ mod tests {
     /// Runs of several jobs with one writer.
     async fn runs<const N: usize>(store: &TestStore) -> [Run; N] {
         let background = Tasks::new(&Handle::current(), &MustEnd::default());
-        let writer = Writer::start(Arc::clone(store.store()), &background);
+        let writer = Writer::start(Arc::clone(store.store()) as _, &background);
         let mut runs = Vec::new();
         for _ in 0..N {
             let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
             let hooks = Arc::new(WorkerHooks { writer: Some(writer.clone()) });
-            runs.push(Run::new(Arc::clone(store.store()), claimed.job, claimed.token, hooks));
+            runs.push(Run::new(Arc::clone(store.store()) as _, claimed.job, claimed.token, hooks));
         }
         runs.try_into().unwrap_or_else(|_| unreachable!("as many as there should be"))
     }
@@ -176,9 +176,9 @@ mod tests {
         let claimed = store.claim(&store.record::<Notes>(&note()).await).await.expect("it is new");
         let forged = hookfast_store::Token(uuid::Uuid::new_v4());
         let background = Tasks::new(&Handle::current(), &MustEnd::default());
-        let writer = Writer::start(Arc::clone(store.store()), &background);
+        let writer = Writer::start(Arc::clone(store.store()) as _, &background);
         let hooks = Arc::new(WorkerHooks { writer: Some(writer) });
-        let run = Run::new(Arc::clone(store.store()), claimed.job, forged, hooks);
+        let run = Run::new(Arc::clone(store.store()) as _, claimed.job, forged, hooks);
         let failure = run.effects().write("note", INSERT, values!["x"]).await.expect_err("the job is not ours");
         assert_eq!(failure.kind, FailureKind::Crash);
         assert_eq!(store.rows("SELECT text FROM notes").await.len(), 0);

@@ -1,22 +1,14 @@
 //! Side effects: the marker and the handler's own writes in one transaction.
 
 use std::mem;
-use std::sync::{Arc, OnceLock};
 
 use hookfast_webhook::HandlerName;
-use sqlx::encode::IsNull;
-use sqlx::error::BoxDynError;
-use sqlx::postgres::types::Oid;
-use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo, Postgres};
-use sqlx::query::Query;
-use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
-use sqlx::{Column as _, Encode, Row as _, Type, TypeInfo as _, ValueRef as _};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::postgres::OpenTransaction;
-use crate::sqlite::turns::Writing;
-use crate::{JobId, StoreError, Token, postgres, sqlite};
+#[cfg(feature = "driver")]
+use crate::driver::{PostgresConnection, SqliteConnection};
+use crate::{JobId, StatementError, StoreError, Token, postgres, sqlite};
 
 /// Which effect of which run.
 #[derive(Debug, Clone, Copy)]
@@ -98,19 +90,15 @@ pub struct EffectTransaction {
     database: Database,
     /// The marker says done already, which becomes true with the commit: it need not be written again.
     ///
-    /// Postgres answers the commit of a transaction in which a statement failed with a rollback, and sqlx does not tell.
+    /// Postgres answers the commit of a transaction in which a statement failed with a rollback, and the driver does not tell.
     /// So this ends with the first statement that we do not know to have succeeded; writing the marker then fails, too.
     is_marked: bool,
-    /// A statement was given up or ended by force. SQLite may have undone everything before it, and would commit every further
-    /// statement by itself, without the marker.
-    is_undone: bool,
 }
 
 #[derive(Debug)]
 enum Database {
-    Postgres(OpenTransaction),
-    /// With the store's first I/O error.
-    Sqlite(Writing, Arc<OnceLock<String>>),
+    Postgres(postgres::OpenTransaction),
+    Sqlite(sqlite::effects::OpenTransaction),
 }
 
 /// A value for [`EffectTransaction::execute`].
@@ -153,70 +141,57 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 impl EffectTransaction {
-    pub(crate) fn on_postgres(transaction: OpenTransaction, is_marked: bool) -> Self {
-        Self { database: Database::Postgres(transaction), is_marked, is_undone: false }
+    pub(crate) fn on_postgres(transaction: postgres::OpenTransaction, is_marked: bool) -> Self {
+        Self { database: Database::Postgres(transaction), is_marked }
     }
 
-    pub(crate) fn on_sqlite(transaction: Writing, broken: Arc<OnceLock<String>>, is_marked: bool) -> Self {
-        Self { database: Database::Sqlite(transaction, broken), is_marked, is_undone: false }
+    pub(crate) fn on_sqlite(transaction: sqlite::effects::OpenTransaction, is_marked: bool) -> Self {
+        Self { database: Database::Sqlite(transaction), is_marked }
     }
 
     /// The connection, if this is Postgres.
-    pub fn postgres(&mut self) -> Option<&mut PgConnection> {
+    #[cfg(feature = "driver")]
+    pub fn postgres(&mut self) -> Option<&mut PostgresConnection> {
         match &mut self.database {
             Database::Postgres(transaction) => {
                 self.is_marked = false;
                 Some(transaction.connection())
             }
-            Database::Sqlite(..) => None,
+            Database::Sqlite(_) => None,
         }
     }
 
     /// The connection, if this is SQLite.
+    #[cfg(feature = "driver")]
     pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
         match &mut self.database {
-            Database::Sqlite(transaction, _) if !self.is_undone => Some(transaction),
-            Database::Sqlite(..) | Database::Postgres(_) => None,
+            Database::Sqlite(transaction) => transaction.connection(),
+            Database::Postgres(_) => None,
         }
     }
 
     /// Runs a statement that both databases understand, with `$1` and so on for the values, and says how many rows it
     /// changed.
-    pub async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+    pub async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, StatementError> {
         let is_marked = mem::take(&mut self.is_marked);
         let changed = match &mut self.database {
-            Database::Postgres(transaction) => {
-                on_postgres(statement, values).execute(transaction.connection()).await?.rows_affected()
-            }
-            Database::Sqlite(transaction, _) => {
-                let (connection, limited) = transaction.for_handler();
-                refuse_if(mem::replace(&mut self.is_undone, true))?;
-                let done = on_sqlite(statement, values).execute(connection).await;
-                limited.end();
-                self.is_undone = done.as_ref().is_err_and(ends_the_transaction);
-                done?.rows_affected()
-            }
+            Database::Postgres(transaction) => transaction.execute(statement, values).await?,
+            Database::Sqlite(transaction) => transaction.execute(statement, values).await?,
         };
         self.is_marked = is_marked;
         Ok(changed)
     }
 
     /// The first column of the first row, of a statement that both databases understand.
-    pub async fn fetch(&mut self, statement: &'static str, values: Vec<Value>) -> Result<Option<Value>, sqlx::Error> {
+    pub async fn fetch(
+        &mut self,
+        statement: &'static str,
+        values: Vec<Value>,
+    ) -> Result<Option<Value>, StatementError> {
         let is_marked = mem::take(&mut self.is_marked);
         let value = match &mut self.database {
-            Database::Postgres(transaction) => {
-                let row = on_postgres(statement, values).fetch_optional(transaction.connection()).await?;
-                row.map(|row| postgres_value(&row)).transpose()?
-            }
-            Database::Sqlite(transaction, _) => {
-                let (connection, limited) = transaction.for_handler();
-                refuse_if(mem::replace(&mut self.is_undone, true))?;
-                let row = on_sqlite(statement, values).fetch_optional(connection).await;
-                limited.end();
-                self.is_undone = row.as_ref().is_err_and(ends_the_transaction);
-                row?.map(|row| sqlite_value(&row)).transpose()?
-            }
+            Database::Postgres(transaction) => transaction.fetch(statement, values).await?,
+            Database::Sqlite(transaction) => transaction.fetch(statement, values).await?,
         };
         self.is_marked = is_marked;
         Ok(value)
@@ -229,16 +204,11 @@ impl EffectTransaction {
         handler: &HandlerName,
         object: &str,
         occurred_at: OffsetDateTime,
-    ) -> Result<bool, sqlx::Error> {
+    ) -> Result<bool, StatementError> {
         let is_marked = mem::take(&mut self.is_marked);
         let is_newest = match &mut self.database {
-            Database::Postgres(transaction) => {
-                postgres::effects::is_newest(transaction.connection(), handler, object, occurred_at).await?
-            }
-            Database::Sqlite(transaction, _) => {
-                refuse_if(self.is_undone)?;
-                sqlite::effects::is_newest(transaction, handler, object, occurred_at).await?
-            }
+            Database::Postgres(transaction) => transaction.is_newest(handler, object, occurred_at).await?,
+            Database::Sqlite(transaction) => transaction.is_newest(handler, object, occurred_at).await?,
         };
         self.is_marked = is_marked;
         Ok(is_newest)
@@ -256,27 +226,11 @@ impl EffectTransaction {
     }
 
     async fn end(self, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
-        if self.is_undone {
-            return Err(StoreError::Rejected(UNDONE.into()).into());
-        }
         match self.database {
             Database::Postgres(transaction) => postgres::effects::commit(transaction, mark).await,
-            Database::Sqlite(transaction, broken) => sqlite::effects::commit(transaction, &broken, mark).await,
+            Database::Sqlite(transaction) => transaction.commit(mark).await,
         }
     }
-}
-
-const UNDONE: &str = "a statement of the effect was given up or ended by force, so that nothing of the effect is there";
-
-fn refuse_if(is_undone: bool) -> Result<(), sqlx::Error> {
-    if is_undone { Err(sqlx::Error::InvalidArgument(UNDONE.into())) } else { Ok(()) }
-}
-
-/// Whether SQLite undoes the whole transaction with such an error: NOMEM, INTERRUPT, IOERR, FULL, and whatever is not an error
-/// of the database.
-fn ends_the_transaction(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_none_or(|code| code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 7 | 9 | 10 | 13)))
 }
 
 /// What a marker says once it was written for an [`EffectWrite`].
@@ -303,71 +257,4 @@ impl Marker {
 pub(crate) struct Mark<'a> {
     pub(crate) effect: &'a EffectKey<'a>,
     pub(crate) result: Option<&'a str>,
-}
-
-fn on_postgres(statement: &'static str, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
-    // With a null the statement is prepared for whatever type its place has, which need not be that of the next value.
-    let has_null = values.contains(&Value::Null);
-    let bind = |query: Query<'static, Postgres, PgArguments>, value| match value {
-        Value::Null => query.bind(UntypedNull),
-        Value::Text(text) => query.bind(text),
-        Value::Integer(number) => query.bind(number),
-        Value::Real(number) => query.bind(number),
-        Value::Bytes(bytes) => query.bind(bytes),
-    };
-    values.into_iter().fold(sqlx::query(statement), bind).persistent(!has_null)
-}
-
-pub(crate) fn on_sqlite(statement: &'static str, values: Vec<Value>) -> Query<'static, Sqlite, SqliteArguments> {
-    let bind = |query: Query<'static, Sqlite, SqliteArguments>, value| match value {
-        Value::Null => query.bind(None::<String>),
-        Value::Text(text) => query.bind(text),
-        Value::Integer(number) => query.bind(number),
-        Value::Real(number) => query.bind(number),
-        Value::Bytes(bytes) => query.bind(bytes),
-    };
-    values.into_iter().fold(sqlx::query(statement), bind)
-}
-
-/// A null that Postgres gives the type of its place; it refuses a null text where a number belongs.
-struct UntypedNull;
-
-impl Type<Postgres> for UntypedNull {
-    fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_oid(Oid(0))
-    }
-}
-
-impl Encode<'_, Postgres> for UntypedNull {
-    fn encode_by_ref(&self, _: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        Ok(IsNull::Yes)
-    }
-}
-
-fn postgres_value(row: &sqlx::postgres::PgRow) -> Result<Value, sqlx::Error> {
-    if row.try_get_raw(0)?.is_null() {
-        return Ok(Value::Null);
-    }
-    Ok(match row.column(0).type_info().name() {
-        "INT2" => Value::Integer(row.try_get::<i16, _>(0)?.into()),
-        "INT4" => Value::Integer(row.try_get::<i32, _>(0)?.into()),
-        "INT8" => Value::Integer(row.try_get(0)?),
-        "FLOAT4" => Value::Real(row.try_get::<f32, _>(0)?.into()),
-        "FLOAT8" => Value::Real(row.try_get(0)?),
-        "BYTEA" => Value::Bytes(row.try_get(0)?),
-        _ => Value::Text(row.try_get(0)?),
-    })
-}
-
-fn sqlite_value(row: &sqlx::sqlite::SqliteRow) -> Result<Value, sqlx::Error> {
-    let value = row.try_get_raw(0)?;
-    if value.is_null() {
-        return Ok(Value::Null);
-    }
-    Ok(match value.type_info().name() {
-        "INTEGER" => Value::Integer(row.try_get(0)?),
-        "REAL" => Value::Real(row.try_get(0)?),
-        "BLOB" => Value::Bytes(row.try_get(0)?),
-        _ => Value::Text(row.try_get(0)?),
-    })
 }

@@ -100,8 +100,41 @@ pub enum OpenError {
     },
 }
 
+/// A statement of a handler failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StatementError {
+    /// The database refuses the statement.
+    #[error("{0}")]
+    Refused(String),
+    /// The database ended the statement.
+    #[error("a statement took longer than the store allows: {0}")]
+    TooSlow(String),
+    /// The database could not carry out the statement. Either the statement needs more than the server has, or the server is
+    /// in trouble: which of them shows when the server is asked something else.
+    #[error("{0}")]
+    Overwhelmed(String),
+    /// The database went away.
+    #[error("{0}")]
+    Outage(String),
+}
+
+impl StatementError {
+    pub(crate) fn of(error: &sqlx::Error) -> Self {
+        let kind = if is_too_slow(error) {
+            Self::TooSlow
+        } else if !is_outage(error) {
+            Self::Refused
+        } else if is_about_statement(error) {
+            Self::Overwhelmed
+        } else {
+            Self::Outage
+        };
+        kind(error.to_string())
+    }
+}
+
 /// Whether an error of the driver means that the database went away, and not that it disliked a statement.
-pub fn is_outage(error: &sqlx::Error) -> bool {
+pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
     use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, Tls, WorkerCrashed};
 
     let Some(error) = error.as_database_error() else {
@@ -117,7 +150,7 @@ pub fn is_outage(error: &sqlx::Error) -> bool {
 }
 
 /// Whether a statement was ended because it took too long.
-pub fn is_too_slow(error: &sqlx::Error) -> bool {
+pub(crate) fn is_too_slow(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
     code == STATEMENT_TIMEOUT || code == SQLITE_INTERRUPT
 }
@@ -127,7 +160,7 @@ const SQLITE_INTERRUPT: &str = "9";
 
 /// Whether a statement itself can be the reason for an error that looks like an outage: it may have used up what the server
 /// has. Whether it was shows when the server is asked something else.
-pub fn is_about_statement(error: &sqlx::Error) -> bool {
+fn is_about_statement(error: &sqlx::Error) -> bool {
     let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>());
     error.is_some_and(|error| ["53", "57", "58"].iter().any(|class| error.code().starts_with(class)))
 }

@@ -41,7 +41,18 @@ pub enum StoreUrl {
     /// A file.
     Sqlite(PathBuf),
     /// A server.
-    Postgres(Box<PgConnectOptions>),
+    Postgres(PostgresUrl),
+}
+
+/// How to reach a database on a Postgres server.
+#[derive(Clone)]
+pub struct PostgresUrl(pub(crate) Box<PgConnectOptions>);
+
+impl PostgresUrl {
+    /// The server's host and port.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.0.get_host(), self.0.get_port())
+    }
 }
 
 /// What to do about missing migrations.
@@ -60,8 +71,15 @@ impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => f.debug_tuple("Sqlite").field(path).finish(),
-            Self::Postgres(options) => f.debug_tuple("Postgres").field(&crate::postgres::name(options)).finish(),
+            Self::Postgres(url) => url.fmt(f),
         }
+    }
+}
+
+/// Without the password, too.
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Postgres").field(&crate::postgres::name(&self.0)).finish()
     }
 }
 
@@ -88,7 +106,7 @@ impl FromStr for StoreUrl {
             }
             let options = PgConnectOptions::from_str(url)
                 .map_err(|error| OpenError::Url(format!("not a usable Postgres URL: {error}")))?;
-            return Ok(Self::Postgres(Box::new(options)));
+            return Ok(Self::Postgres(PostgresUrl(Box::new(options))));
         }
         Err(OpenError::Url("allowed are `sqlite:PATH` and `postgres://USER:PASSWORD@HOST:PORT/DATABASE`".into()))
     }
@@ -106,7 +124,7 @@ fn has_raw_credentials(rest: &str) -> bool {
 pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<dyn Store>, OpenError> {
     Ok(match &config.url {
         StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open_with(path, config, migrate).await?),
-        StoreUrl::Postgres(options) => Arc::new(PostgresStore::open((**options).clone(), config, migrate).await?),
+        StoreUrl::Postgres(url) => Arc::new(PostgresStore::open(url, config, migrate).await?),
     })
 }
 

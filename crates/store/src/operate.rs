@@ -1,88 +1,84 @@
 //! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
 
 use std::collections::BTreeMap;
+mod act;
+mod filter;
+mod review;
+
 use std::time::Duration;
 
-use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, enum_of_words};
+use async_trait::async_trait;
+use hookfast_webhook::{EventId, FailureKind, HandlerName, JobState, Priority, ProofKind};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{JobId, NewJob, Resolution, Review};
+pub use act::{Act, Action, Audit, Step};
+pub(crate) use filter::first_id_of_unix;
+pub use filter::{Cursor, Filter, Moment, Which};
+pub(crate) use review::Ended;
+pub use review::{Resolution, Review};
 
-/// Which jobs or events; all conditions that are set must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Of these events; all if there is none.
-    pub events: Vec<EventId>,
-    /// That came to this source.
-    pub source: Option<String>,
-    /// Of this handler.
-    pub handler: Option<String>,
-    /// Of this type, or of all that begin so if it ends in `*`.
-    pub event_type: Option<String>,
-    /// Of this account.
-    pub account: Option<String>,
-    /// That died of this.
-    pub failure: Option<FailureKind>,
-    /// Received at this time or later.
-    pub since: Option<OffsetDateTime>,
-    /// Received before this time.
-    pub until: Option<OffsetDateTime>,
-    /// In this state.
-    pub state: Option<JobState>,
-    /// With this dedupe key, or this id of the provider's own.
-    pub key: Option<String>,
-    /// About this thing.
-    pub object_id: Option<String>,
-    /// With this tag.
-    pub tag: Option<String>,
-    /// Of this priority.
-    pub priority: Option<Priority>,
-    /// Died at this time or later.
-    pub died_since: Option<OffsetDateTime>,
-    /// Died before this time.
-    pub died_until: Option<OffsetDateTime>,
-    /// About which an operator decided this.
-    pub resolution: Option<Resolution>,
-    /// As things stood at this moment: no event that came later, no job that ended later.
-    pub as_of: Option<Moment>,
-}
+use crate::{AskError, Measure, StoreError, StoredHeaders};
 
-/// A moment by the store's own clock, with the newest event that it had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// The time.
-    pub at: OffsetDateTime,
-    /// The last of the events; smaller than any if there was none.
-    pub last_event: EventId,
-}
+/// The longest that the database works on an operator's question: far longer than recording may take, because an operator can
+/// wait, and not without end, because it costs the others.
+pub const QUESTION_MAX: Duration = Duration::from_secs(60);
 
-impl Moment {
-    /// A moment of which only the time is known.
-    pub fn at(at: OffsetDateTime) -> Self {
-        Self { at, last_event: EventId(last_id_of(at)) }
-    }
-}
+/// What operators ask of a database.
+#[async_trait]
+pub trait Operate: Measure {
+    /// The newest events first.
+    async fn latest_events(&self, limit: u32) -> Result<Vec<EventSummary>, AskError>;
 
-/// How far the time in an event's id may be from the time of its arrival. Both are read from one clock, one after the other;
-/// but when that clock is set back, ids go on from where they were.
-const ID_SLACK: time::Duration = time::Duration::HOUR;
+    /// One event with everything that was recorded about it.
+    async fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError>;
 
-impl Filter {
-    /// No event before this one is meant. An id begins with the time of the arrival, so a time is a bound for ids.
-    pub(crate) fn first_id(&self, after: Option<&Cursor>) -> Uuid {
-        let since = self.since.map(|since| first_id_of(since.saturating_sub(ID_SLACK)));
-        let named = self.events.iter().min().map(|event| event.0);
-        [since, named, after.map(|cursor| cursor.event.0)].into_iter().flatten().max().unwrap_or(Uuid::nil())
+    /// The jobs of one event, by handler.
+    async fn jobs_of(&self, id: EventId) -> Result<Vec<JobSummary>, StoreError>;
+
+    /// Jobs, or events without a handler, in the order of their events.
+    async fn find(
+        &self,
+        which: Which,
+        filter: &Filter,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<Found>, AskError>;
+
+    /// The same with the newest event first; of dead letters, the one that died last.
+    async fn find_newest(&self, which: Which, filter: &Filter, limit: u32) -> Result<Vec<Found>, AskError>;
+
+    /// The names of all sources that ever had an event.
+    async fn sources(&self) -> Result<Vec<String>, StoreError>;
+
+    /// Now, by the store's clock, and the newest event that it has.
+    async fn moment(&self) -> Result<Moment, StoreError>;
+
+    /// How many [`Operate::find`] would find in all; nothing if counting takes longer than `within`.
+    async fn count_within(&self, which: Which, filter: &Filter, within: Duration) -> Result<Option<u64>, AskError>;
+
+    /// How many [`Operate::find`] would find in all.
+    async fn count(&self, which: Which, filter: &Filter) -> Result<u64, AskError> {
+        self.count_within(which, filter, QUESTION_MAX).await?.ok_or(AskError::TooBroad(QUESTION_MAX))
     }
 
-    /// No event after this one is meant.
-    pub(crate) fn last_id(&self) -> Uuid {
-        let until = self.until.map(|until| last_id_of(until.saturating_add(ID_SLACK)));
-        let named = self.events.iter().max().map(|event| event.0);
-        let as_of = self.as_of.map(|moment| moment.last_event.0);
-        [until, named, as_of].into_iter().flatten().min().unwrap_or(Uuid::max())
-    }
+    /// The runs of every job of an event, the first one first.
+    async fn attempts(&self, event: EventId) -> Result<ByHandler<Attempt>, StoreError>;
+
+    /// The effects of every job of an event, in the order of their keys.
+    async fn effects(&self, event: EventId) -> Result<ByHandler<Effect>, StoreError>;
+
+    /// Notes that an operator begins an act.
+    async fn begin_act(&self, audit: &Audit) -> Result<(), StoreError>;
+
+    /// Does a part of an act and notes it. Says how many jobs it changed.
+    async fn act(&self, step: &Step<'_>) -> Result<u64, StoreError>;
+
+    /// One act of an operator.
+    async fn audit(&self, id: Uuid) -> Result<Option<Audit>, StoreError>;
+
+    /// The latest acts first.
+    async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError>;
 }
 
 /// Every source once, by one look into the index for each.
@@ -94,35 +90,100 @@ WITH RECURSIVE found (source) AS (
 )
 SELECT source FROM found WHERE source IS NOT NULL";
 
-/// The bits of a UUIDv7 behind its milliseconds.
-const BITS_BEHIND_TIME: u32 = 80;
-
-fn first_id_of(time: OffsetDateTime) -> Uuid {
-    first_id_of_unix((time - OffsetDateTime::UNIX_EPOCH).try_into().unwrap_or_default())
+/// An event as a line in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventSummary {
+    /// Its id.
+    pub id: EventId,
+    /// The source it came to.
+    pub source: String,
+    /// What tells it from the source's other events.
+    pub dedupe_key: String,
+    /// What happened.
+    pub event_type: String,
+    /// Whose event it is.
+    pub account: Option<String>,
+    /// The thing that it is about.
+    pub object_id: Option<String>,
+    /// When it happened, by the provider's word.
+    pub occurred_at: Option<OffsetDateTime>,
+    /// When it arrived.
+    pub received_at: OffsetDateTime,
+    /// The size of its body.
+    pub size_bytes: i64,
+    /// How often it came again.
+    pub resends: i64,
+    /// How many jobs it has.
+    pub jobs: i64,
 }
 
-/// The smallest id of this time since 1970.
-pub(crate) fn first_id_of_unix(time: Duration) -> Uuid {
-    Uuid::from_u128(time.as_millis() << BITS_BEHIND_TIME)
+/// An event with the request it came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// What a list shows of it.
+    pub summary: EventSummary,
+    /// How the request was proved genuine.
+    pub proof: ProofKind,
+    /// How urgent it was when it came. Events of earlier versions do not say that, nor what follows up to the trace.
+    pub priority: Option<Priority>,
+    /// The provider's own id of it.
+    pub provider_event_id: Option<String>,
+    /// The provider's id of the delivery.
+    pub delivery_id: Option<String>,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// Which of the source's secrets matched, counted from 0.
+    pub secret_index: Option<i32>,
+    /// The sender's trace.
+    pub trace_id: Option<String>,
+    /// The id of the request.
+    pub request_id: Uuid,
+    /// The client's address.
+    pub remote_address: String,
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// The headers.
+    pub headers: StoredHeaders,
+    /// The body, byte for byte.
+    pub body: Vec<u8>,
+    /// The first and the last times it came again, in the order of arrival.
+    pub came_again: Vec<KeptArrival>,
 }
 
-fn last_id_of(time: OffsetDateTime) -> Uuid {
-    Uuid::from_u128(first_id_of(time).as_u128() | ((1 << BITS_BEHIND_TIME) - 1))
+/// A time at which an event came again. Of each event the first and the last few are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptArrival {
+    /// Which resend it was, from 1.
+    pub number: i64,
+    /// When.
+    pub received_at: OffsetDateTime,
+    /// The id of the request.
+    pub request_id: Uuid,
+    /// The client's address.
+    pub remote_address: String,
 }
 
-/// In which state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// Jobs that gave up.
-    DeadLetters,
-    /// Jobs that are done.
-    Succeeded,
-    /// Dead letters, succeeded and resolved jobs.
-    Finished,
-    /// Jobs that are waiting, being run, or to be tried again.
-    Unfinished,
-    /// Events that no handler has a job for. None of them is of a handler or died of something.
-    Unhandled,
+/// A job as a line in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSummary {
+    /// The handler it is for.
+    pub handler: String,
+    /// Its state.
+    pub state: JobState,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// When somebody looks at it again.
+    pub due_at: OffsetDateTime,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Why it died, or why its last attempt failed.
+    pub reason: Option<String>,
+    /// When it ended.
+    pub finished_at: Option<OffsetDateTime>,
+    /// What an operator decided about it.
+    pub review: Option<Review>,
 }
 
 /// A job, or an event without a handler, as an operator sees it in a list.
@@ -162,15 +223,6 @@ pub struct Found {
     pub ordering_key: Option<String>,
 }
 
-/// Where a list goes on: after this event and handler (empty for an event without a handler).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
-    /// The event.
-    pub event: EventId,
-    /// The handler.
-    pub handler: String,
-}
-
 /// What the jobs of an event have, by handler. A job that has none of it is not in here.
 pub type ByHandler<T> = BTreeMap<String, Vec<T>>;
 
@@ -206,152 +258,4 @@ pub struct Effect {
     pub result: Option<String>,
     /// When it was done.
     pub done_at: Option<OffsetDateTime>,
-}
-
-/// What an act of an operator does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Finished jobs run again, or events get jobs of another handler.
-    Replay,
-    /// Jobs end without a run.
-    Resolve,
-    /// Unfinished jobs become another handler's.
-    Move,
-    /// Resolved jobs become dead letters again.
-    Reopen,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Replay, Self::Resolve, Self::Move, Self::Reopen];
-
-    /// The word for it, as in the audit.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Replay => "replay",
-            Self::Resolve => "resolve",
-            Self::Move => "move",
-            Self::Reopen => "reopen",
-        }
-    }
-}
-
-enum_of_words!(Action, "an act of an operator");
-
-/// What an operator did, or is doing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Audit {
-    /// Its id.
-    pub id: Uuid,
-    /// When it began.
-    pub at: OffsetDateTime,
-    /// Who did it.
-    pub who: String,
-    /// What it does.
-    pub action: Action,
-    /// Why.
-    pub why: Option<String>,
-    /// What it is done to, as JSON.
-    pub filter: String,
-    /// How many jobs it was done to so far.
-    pub jobs: u64,
-    /// How far it got, if it is not finished.
-    pub next_after: Option<EventId>,
-    /// Whether it is finished.
-    pub is_done: bool,
-}
-
-/// A part of an operator's act: it is done, and noted in the audit, in one transaction.
-#[derive(Debug, Clone)]
-pub struct Step<'a> {
-    /// The act.
-    pub audit: Uuid,
-    /// What is done.
-    pub act: Act<'a>,
-    /// How far the act has got with this.
-    pub next_after: Option<EventId>,
-    /// Whether that was all.
-    pub is_last: bool,
-    /// Finished jobs that ended later than this are left alone.
-    pub as_of: Option<OffsetDateTime>,
-}
-
-/// What is done to jobs.
-#[derive(Debug, Clone)]
-pub enum Act<'a> {
-    /// Finished jobs become pending and due at once, with attempts from the start; jobs that are not there are made.
-    /// Unfinished ones stay as they are.
-    Replay {
-        /// Which.
-        jobs: &'a [(EventId, NewJob)],
-        /// Forget that their effects were done.
-        force_effects: bool,
-    },
-    /// Dead letters become resolved, and keep why and when they died. Others stay as they are, but for the next job of a
-    /// resolved one's ordering key, which is due at once.
-    Resolve {
-        /// Which.
-        jobs: &'a [JobId],
-        /// How.
-        resolution: Resolution,
-    },
-    /// Resolved jobs become dead letters again, but for those that were moved.
-    Reopen {
-        /// Which.
-        jobs: &'a [JobId],
-    },
-    /// Unfinished jobs that no worker has become resolved, as moved, and their events get jobs of another
-    /// handler, unless they have such a job already.
-    Move {
-        /// Which, and the job that takes its place.
-        jobs: &'a [(JobId, NewJob)],
-    },
-    /// Unfinished jobs that no worker has become resolved.
-    Abandon {
-        /// Which.
-        jobs: &'a [JobId],
-        /// How.
-        resolution: Resolution,
-    },
-}
-
-#[cfg(test)]
-mod tests {
-    use time::macros::datetime;
-    use uuid::Timestamp;
-
-    use super::*;
-
-    fn id_of(time: OffsetDateTime) -> Uuid {
-        let seconds = time.unix_timestamp().unsigned_abs();
-        Uuid::new_v7(Timestamp::from_unix(uuid::NoContext, seconds, time.nanosecond()))
-    }
-
-    #[test]
-    fn a_time_is_a_bound_for_the_ids_of_that_time() {
-        let time = datetime!(2026-07-10 12:00:00.123 UTC);
-        let id = id_of(time);
-        assert!(first_id_of(time) <= id && id <= last_id_of(time));
-        let millisecond = time::Duration::MILLISECOND;
-        assert!(last_id_of(time - millisecond) < id && id < first_id_of(time + millisecond));
-        assert_eq!(Moment::at(time).last_event.0, last_id_of(time));
-    }
-
-    #[test]
-    fn the_narrowest_of_all_bounds_counts() {
-        let time = datetime!(2026-07-10 12:00 UTC);
-        let all = Filter::default();
-        assert_eq!((all.first_id(None), all.last_id()), (Uuid::nil(), Uuid::max()));
-        let some = Filter { since: Some(time), until: Some(time + time::Duration::DAY), ..all };
-        let early = EventId(id_of(time - time::Duration::DAY));
-        let late = EventId(id_of(time + time::Duration::WEEK));
-        assert_eq!(some.first_id(None), first_id_of(time - ID_SLACK));
-        assert_eq!(some.last_id(), last_id_of(time + time::Duration::DAY + ID_SLACK));
-        let named = Filter { events: vec![late, early], ..some.clone() };
-        assert_eq!((named.first_id(None), named.last_id()), (some.first_id(None), some.last_id()));
-        let cursor = Cursor { event: late, handler: String::new() };
-        assert_eq!(some.first_id(Some(&cursor)), late.0);
-        let then = Filter { as_of: Some(Moment { at: time, last_event: early }), ..some };
-        assert_eq!(then.last_id(), early.0);
-    }
 }

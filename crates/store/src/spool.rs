@@ -13,7 +13,9 @@ use uuid::Uuid;
 use crate::event_row::EventRow;
 use crate::head::Head;
 use crate::postgres::PostgresStore;
-use crate::{Config, KeptArrival, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl};
+use crate::{
+    Check, Config, KeptArrival, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl,
+};
 
 /// Where events wait while Postgres cannot take them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,10 +164,10 @@ impl LateStore {
         if let Some(store) = self.opened.get() {
             return Ok(Arc::clone(store));
         }
-        let StoreUrl::Postgres(options) = &self.config.url else {
+        let StoreUrl::Postgres(url) = &self.config.url else {
             return Err(OpenError::Url("only Postgres is opened late".into()));
         };
-        let store = Arc::new(PostgresStore::open((**options).clone(), &self.config, self.migrate).await?);
+        let store = Arc::new(PostgresStore::open(url, &self.config, self.migrate).await?);
         // Nobody else can have set it meanwhile.
         let _ = self.opened.set(Arc::clone(&store));
         Ok(store)
@@ -189,7 +191,10 @@ impl Record for LateStore {
     fn parallel_records(&self) -> usize {
         self.config.parallel_batches
     }
+}
 
+#[async_trait]
+impl Check for LateStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.if_opened()?.check().await
     }

@@ -30,6 +30,8 @@ mod snooze;
 mod spool;
 #[path = "conformance/spool_keys.rs"]
 mod spool_keys;
+#[path = "conformance/statements.rs"]
+mod statements;
 #[path = "conformance/sweep.rs"]
 mod sweep;
 #[path = "conformance/upgrade.rs"]

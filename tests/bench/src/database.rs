@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use hookfast::sqlx::{self, Connection, Executor, PgConnection, SqliteConnection};
+use hookfast::driver::sqlx::{self, Connection, Executor, PgConnection, SqliteConnection};
 use time::OffsetDateTime;
 use tokio::runtime::{Builder, Runtime};
 

@@ -1,6 +1,6 @@
 //! Fills a database with events, fast: one that was really received is copied with other ids, keys and times.
 
-use hookfast::sqlx::{self, Executor};
+use hookfast::driver::sqlx::{self, Executor};
 
 use crate::database::{Database, Link, on_either};
 use crate::requests::Ids;

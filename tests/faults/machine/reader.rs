@@ -1,6 +1,6 @@
 //! What a database holds, seen from beside the store.
 
-use hookfast_store::sqlx::{self, PgConnection, SqliteConnection};
+use hookfast_store::driver::sqlx::{self, PgConnection, SqliteConnection};
 use hookfast_webhook::EventId;
 
 /// Everything about the jobs of events from `$1` on, as texts. Due is what is due within half an hour, because everything is

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hookfast_store::{Act, Action, Audit, Found, JobId, NewJob, Operate, Resolution, Step, Store, StoreError, Which};
+use hookfast_store::{Act, Action, Audit, Found, JobId, Measure, NewJob, Operate, Resolution, Step, StoreError, Which};
 use hookfast_webhook::{HandlerName, JobState};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ impl HandlerJobs {
 }
 
 /// The numbers for every handler that has such jobs, sorted by handler.
-pub async fn summary(store: &dyn Store, handlers: &Targets) -> Result<Vec<HandlerJobs>, StoreError> {
+pub async fn summary(store: &dyn Measure, handlers: &Targets) -> Result<Vec<HandlerJobs>, StoreError> {
     let mut by_handler: BTreeMap<String, BTreeMap<JobState, u64>> = BTreeMap::new();
     for (handler, state, count) in store.backlog().await?.jobs {
         *by_handler.entry(handler).or_default().entry(state).or_default() += count;

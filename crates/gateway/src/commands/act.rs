@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 use clap::{Args, ValueEnum};
 use hookfast_admin::operate::{ActError, Count, Preview, Progress, Selection, how_many};
 use hookfast_admin::view::{OutcomeView, PreviewView};
-use hookfast_store::{Filter, Resolution, Store, Which};
+use hookfast_store::{Filter, Operate, Resolution, Which};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -109,7 +109,7 @@ pub(crate) fn with_way_on(error: ActError, command: &str) -> Exit {
 }
 
 /// Says that there is nothing to do, and why that may be. An event that does not exist is a mistake.
-pub(crate) async fn say_nothing_found(store: &dyn Store, selection: &Selection, as_json: bool) -> Result<(), Exit> {
+pub(crate) async fn say_nothing_found(store: &dyn Operate, selection: &Selection, as_json: bool) -> Result<(), Exit> {
     for event in &selection.filter.events {
         if store.event(*event).await?.is_none() {
             return Err(Exit::NotFound(format!("there is no event {event}. `hookfast events list` shows the newest")));

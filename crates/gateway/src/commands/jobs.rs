@@ -6,7 +6,7 @@ use hookfast_admin::operate::{
     Abandon, HandlerJobs, Outcome, Progress, Selection, Targets, abandon, how_many, preview, resume_abandon, summary,
 };
 use hookfast_admin::view::{HandlerJobsView, JobView, ListedJobView, OutcomeView};
-use hookfast_store::{Filter, Found, Store, Which};
+use hookfast_store::{Filter, Found, Operate, Which};
 use hookfast_webhook::{HandlerName, JobState};
 use uuid::Uuid;
 
@@ -170,7 +170,7 @@ fn which(state: Option<JobState>) -> (Which, Option<JobState>) {
     }
 }
 
-async fn list(store: &dyn Store, config: &OperatorConfig, arguments: &ListArguments) -> Result<(), Exit> {
+async fn list(store: &dyn Operate, config: &OperatorConfig, arguments: &ListArguments) -> Result<(), Exit> {
     let handlers = &config.handlers;
     let (which, state) = which(arguments.state);
     let mut filter = arguments.filter.filter(&[], arguments.handler.as_deref());
@@ -261,7 +261,7 @@ fn say_what_nothing_runs(all: &[HandlerJobs]) {
     }
 }
 
-async fn move_jobs(store: &dyn Store, config: &OperatorConfig, arguments: &MoveArguments) -> Result<(), Exit> {
+async fn move_jobs(store: &dyn Operate, config: &OperatorConfig, arguments: &MoveArguments) -> Result<(), Exit> {
     let selection = Selection {
         which: Which::Unfinished,
         filter: arguments.filter.filter(&arguments.events, Some(&arguments.from_handler)),
@@ -273,7 +273,7 @@ async fn move_jobs(store: &dyn Store, config: &OperatorConfig, arguments: &MoveA
     begin(store, config, order, &arguments.act).await
 }
 
-async fn resolve(store: &dyn Store, config: &OperatorConfig, arguments: &ResolveArguments) -> Result<(), Exit> {
+async fn resolve(store: &dyn Operate, config: &OperatorConfig, arguments: &ResolveArguments) -> Result<(), Exit> {
     let selection = Selection {
         which: Which::Unfinished,
         filter: arguments.filter.filter(&arguments.events, Some(&arguments.handler)),
@@ -286,7 +286,12 @@ async fn resolve(store: &dyn Store, config: &OperatorConfig, arguments: &Resolve
 }
 
 /// Begins, if there is something to do and it is really wanted.
-async fn begin(store: &dyn Store, config: &OperatorConfig, mut order: Abandon, act: &ActArguments) -> Result<(), Exit> {
+async fn begin(
+    store: &dyn Operate,
+    config: &OperatorConfig,
+    mut order: Abandon,
+    act: &ActArguments,
+) -> Result<(), Exit> {
     let handlers = &config.handlers;
     order.check(handlers)?;
     order.selection = order.selection.as_of_now(store).await?;
@@ -315,7 +320,7 @@ async fn begin(store: &dyn Store, config: &OperatorConfig, mut order: Abandon, a
 }
 
 /// Another gateway may have the handler in its own configuration.
-async fn warn_if_run_elsewhere(store: &dyn Store, filter: &Filter) -> Result<(), Exit> {
+async fn warn_if_run_elsewhere(store: &dyn Operate, filter: &Filter) -> Result<(), Exit> {
     let state = Some(JobState::Processing);
     let held = Filter { handler: filter.handler.clone(), state, ..Filter::default() };
     let now = store.moment().await?.at;
@@ -327,7 +332,7 @@ async fn warn_if_run_elsewhere(store: &dyn Store, filter: &Filter) -> Result<(),
     Ok(())
 }
 
-async fn go_on(store: &dyn Store, audit: Uuid, handlers: &Targets, as_json: bool) -> Result<(), Exit> {
+async fn go_on(store: &dyn Operate, audit: Uuid, handlers: &Targets, as_json: bool) -> Result<(), Exit> {
     let stop = stop_at_signal()?;
     let outcome = resume_abandon(store, audit, handlers, |_| {}, &stop).await;
     report(&outcome.map_err(|error| with_way_on(error, RESUME))?, None, as_json)

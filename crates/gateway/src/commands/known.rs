@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hookfast_admin::operate::{Targets, summary};
-use hookfast_store::{Filter, Store, Which};
+use hookfast_store::{Filter, Operate, Which};
 
 use crate::config::OperatorConfig;
 use crate::exit::Exit;
@@ -14,7 +14,7 @@ const LOOKING_MAX: Duration = Duration::from_secs(1);
 /// Refuses a source or a handler that is neither configured nor in the store. It is asked only after nothing was found, so that
 /// it costs nothing otherwise. `handler_flag` is what the handler was named with.
 pub(crate) async fn refuse_unknown(
-    store: &dyn Store,
+    store: &dyn Operate,
     config: &OperatorConfig,
     filter: &Filter,
     handler_flag: &str,
@@ -35,7 +35,7 @@ pub(crate) async fn refuse_unknown(
 }
 
 /// Whether there is such a handler, or may once have been.
-async fn is_handler(store: &dyn Store, handlers: &Targets, name: &str) -> Result<bool, Exit> {
+async fn is_handler(store: &dyn Operate, handlers: &Targets, name: &str) -> Result<bool, Exit> {
     if handlers.names().any(|known| known.as_str() == name) {
         return Ok(true);
     }

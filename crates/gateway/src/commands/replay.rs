@@ -7,7 +7,7 @@ use hookfast_admin::operate::{
     BATCH_MAX, Outcome, Progress, Replay, Selection, Targets, how_many, preview, replay, resume, unfinished,
 };
 use hookfast_admin::view::OutcomeView;
-use hookfast_store::{Found, Store, Which};
+use hookfast_store::{Found, Operate, Which};
 use hookfast_webhook::{HandlerName, JobState};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -128,7 +128,7 @@ fn order(arguments: &ReplayArguments, selection: Selection) -> Replay {
 
 /// Begins a replay, if there is something to replay and it is really wanted.
 async fn begin(
-    store: &dyn Store,
+    store: &dyn Operate,
     config: &OperatorConfig,
     arguments: &ReplayArguments,
 ) -> Result<Option<Outcome>, Exit> {
@@ -167,7 +167,7 @@ async fn begin(
 const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A replay makes jobs due and runs none of them. Where no worker runs, that looks like success.
-async fn warn_if_nothing_begins(store: &dyn Store, selection: &Selection, sample: &[Found]) -> Result<(), Exit> {
+async fn warn_if_nothing_begins(store: &dyn Operate, selection: &Selection, sample: &[Found]) -> Result<(), Exit> {
     let end = Instant::now() + BEGINS_WITHIN;
     while Instant::now() < end {
         for found in sample {
@@ -188,7 +188,7 @@ async fn warn_if_nothing_begins(store: &dyn Store, selection: &Selection, sample
 }
 
 async fn go_on(
-    store: &dyn Store,
+    store: &dyn Operate,
     audit: Uuid,
     arguments: &ReplayArguments,
     handlers: &Targets,

@@ -85,7 +85,7 @@ fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
 fn describe(url: &StoreUrl) -> String {
     match url {
         StoreUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
-        StoreUrl::Postgres(options) => format!("postgres at {}:{}", options.get_host(), options.get_port()),
+        StoreUrl::Postgres(url) => format!("postgres at {}", url.address()),
     }
 }
 

@@ -69,7 +69,7 @@ impl Workers {
     async fn begin(self: Arc<Self>, shared: Shared, handlers: Handle, must_end: MustEnd) {
         let Shared { keeping, queue, configured } = shared;
         let store = keeping.reached().await;
-        tokio::spawn(unclaimed::warn(Arc::clone(&store), configured));
+        tokio::spawn(unclaimed::warn(Arc::clone(&store) as _, configured));
         let apart = Some(Arc::clone(&self.apart) as _);
         let surroundings = Surroundings { store, queue, handlers, apart, must_end: must_end.clone() };
         let assigned = self.state().assigned.clone();

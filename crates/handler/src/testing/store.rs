@@ -1,11 +1,11 @@
 //! A store of its own for a test, with what a worker asks of it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::sqlx::{self, Column as _, Connection as _, Row as _};
 use hookfast_store::{
-    Act, Action, Audit, Claim, Claimed, Config, JobId, Migrate, NewJob, Routed, Step, Store, Token, open,
+    Act, Action, Audit, Claim, Claimed, Config, JobId, Migrate, NewJob, Routed, Step, Store, StoreUrl, Token, open,
 };
 use hookfast_webhook::{HandlerName, Priority};
 use tempfile::TempDir;
@@ -19,7 +19,7 @@ use crate::Handler;
 /// An SQLite store in a temporary folder.
 pub struct TestStore {
     store: Arc<dyn Store>,
-    path: String,
+    file: PathBuf,
     _folder: TempDir,
 }
 
@@ -27,13 +27,13 @@ impl TestStore {
     /// An empty store with the tables of a handler.
     pub async fn new<H: Handler>() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("kit.db").display().to_string();
-        let config = Config::new(format!("sqlite:{path}").parse().expect("a store's URL"));
+        let file = folder.path().join("kit.db");
+        let config = Config::new(StoreUrl::Sqlite(file.clone()));
         let store = open(&config, Migrate::Run).await.expect("the store opens");
         if !H::TABLES.is_empty() {
             store.prepare(H::TABLES).await.unwrap_or_else(|error| panic!("the TABLES of `{}`: {error}", H::NAME));
         }
-        Self { store, path, _folder: folder }
+        Self { store, file, _folder: folder }
     }
 
     /// The store itself.
@@ -43,11 +43,7 @@ impl TestStore {
 
     /// The rows of a query, as texts.
     pub async fn rows(&self, query: &'static str) -> Vec<Vec<String>> {
-        let mut connection =
-            sqlx::SqliteConnection::connect(&format!("sqlite:{}", self.path)).await.expect("the store opens");
-        let rows =
-            sqlx::query(query).fetch_all(&mut connection).await.unwrap_or_else(|error| panic!("{query}: {error}"));
-        rows.iter().map(|row| row.columns().iter().map(|column| text(row, column.ordinal())).collect()).collect()
+        hookfast_store::testing::rows(&self.file, query).await.unwrap_or_else(|error| panic!("{query}: {error}"))
     }
 
     /// Records an event with a job for the handler.
@@ -93,12 +89,4 @@ impl TestStore {
         let step = Step { audit: audit.id, act, next_after: None, is_last: true, as_of: None };
         self.store.act(&step).await.expect("the job is replayed");
     }
-}
-
-fn text(row: &sqlx::sqlite::SqliteRow, index: usize) -> String {
-    row.try_get::<Option<String>, _>(index)
-        .map(|text| text.unwrap_or_else(|| "NULL".into()))
-        .or_else(|_| row.try_get::<i64, _>(index).map(|number| number.to_string()))
-        .or_else(|_| row.try_get::<f64, _>(index).map(|number| number.to_string()))
-        .unwrap_or_else(|_| "BYTES".into())
 }

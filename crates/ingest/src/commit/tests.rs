@@ -2,6 +2,7 @@ use std::sync::Mutex as SyncMutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use hookfast_store::Check;
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
 use time::OffsetDateTime;
@@ -58,7 +59,10 @@ impl Record for FakeStore {
     fn parallel_records(&self) -> usize {
         self.committers
     }
+}
 
+#[async_trait]
+impl Check for FakeStore {
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use hookfast_store::{NotTaken, Record, SpoolConfig, Spooled};
+use hookfast_store::{Check, NotTaken, Record, SpoolConfig, Spooled};
 use hookfast_webhook::EventId;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -90,11 +90,10 @@ impl Record for MoodyStore {
     async fn first_of(&self, _: &str, _: &str) -> Result<Option<EventId>, StoreError> {
         Ok(None)
     }
+}
 
-    fn parallel_records(&self) -> usize {
-        1
-    }
-
+#[async_trait]
+impl Check for MoodyStore {
     async fn check(&self) -> Result<(), StoreError> {
         if self.mood() == Mood::Away { Err(away()) } else { Ok(()) }
     }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use hookfast_parts::{MustEnd, Tasks};
-use hookfast_store::{Recorded, Routed, StoreError};
+use hookfast_store::{Check, Recorded, Routed, StoreError};
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
     EventId, FixedClock, HandlerName, Ordering, Priority, PriorityRules, Refusal, Request, Secret, Secrets,
@@ -51,11 +51,10 @@ impl Record for FakeStore {
     async fn first_of(&self, _: &str, _: &str) -> Result<Option<EventId>, StoreError> {
         Ok(None)
     }
+}
 
-    fn parallel_records(&self) -> usize {
-        1
-    }
-
+#[async_trait]
+impl Check for FakeStore {
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -241,7 +241,7 @@ mod tests {
             let dyn_queue: Arc<dyn Queue> = Arc::clone(&queue) as _;
             let (running, worker) = workers(&store, Arc::clone(&dyn_queue), config.clone());
             let sweeper = Sweeper {
-                store: Arc::clone(store.store()),
+                store: Arc::clone(store.store()) as _,
                 queue: dyn_queue,
                 table: Arc::clone(&running.table),
                 metrics: Arc::clone(&worker.shared.metrics),

@@ -189,7 +189,7 @@ async fn insert(connection: &mut PgConnection, events: &[&Spooled], grace: Durat
     let heads: HashMap<_, _> =
         events.iter().filter_map(|event| event.head.as_deref()).map(|head| (head.request_id, head)).collect();
     sqlx::query(INSERT)
-        .bind(column(events, |event| event.row.clone()))
+        .bind(column(events, |event| &event.row))
         .bind(jobs().map(|(event_id, _)| event_id).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.handler.as_str()).collect::<Vec<_>>())
         .bind(jobs().map(|(_, job)| job.priority.as_str()).collect::<Vec<_>>())

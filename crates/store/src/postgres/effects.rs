@@ -10,9 +10,10 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::connections::{Connections, OpenTransaction, Place};
-use super::{BATCH_TIMEOUT, classify, too_slow};
+use super::{BATCH_TIMEOUT, classify, too_slow, values};
 use crate::effect::Mark;
-use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError, is_too_slow};
+use crate::error::is_too_slow;
+use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StatementError, StoreError, Value};
 
 /// Holds the job, if it is still the worker's, until the transaction ends; and writes the marker. A new one of an effect in
 /// this database says done already: nobody sees that before the commit, and the commit need not write it then.
@@ -61,23 +62,41 @@ async fn try_begin(
     }))
 }
 
-pub(crate) async fn is_newest(
-    transaction: &mut PgConnection,
-    handler: &HandlerName,
-    object: &str,
-    occurred_at: OffsetDateTime,
-) -> Result<bool, Error> {
-    let noted = sqlx::query(
-        "INSERT INTO newest (handler, object, occurred_at) VALUES ($1, $2, $3)
-         ON CONFLICT (handler, object) DO UPDATE SET occurred_at = excluded.occurred_at
-         WHERE newest.occurred_at <= excluded.occurred_at",
-    )
-    .bind(handler.as_str())
-    .bind(object)
-    .bind(occurred_at)
-    .execute(transaction)
-    .await?;
-    Ok(noted.rows_affected() == 1)
+/// What a handler does in the transaction of an effect.
+impl OpenTransaction {
+    pub(crate) async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, StatementError> {
+        let done = values::query(statement, values).execute(self.connection()).await;
+        Ok(done.map_err(|error| StatementError::of(&error))?.rows_affected())
+    }
+
+    pub(crate) async fn fetch(
+        &mut self,
+        statement: &'static str,
+        values: Vec<Value>,
+    ) -> Result<Option<Value>, StatementError> {
+        let row = values::query(statement, values).fetch_optional(self.connection()).await;
+        let value = row.and_then(|row| row.as_ref().map(values::first_value).transpose());
+        value.map_err(|error| StatementError::of(&error))
+    }
+
+    pub(crate) async fn is_newest(
+        &mut self,
+        handler: &HandlerName,
+        object: &str,
+        occurred_at: OffsetDateTime,
+    ) -> Result<bool, StatementError> {
+        let noted = sqlx::query(
+            "INSERT INTO newest (handler, object, occurred_at) VALUES ($1, $2, $3)
+             ON CONFLICT (handler, object) DO UPDATE SET occurred_at = excluded.occurred_at
+             WHERE newest.occurred_at <= excluded.occurred_at",
+        )
+        .bind(handler.as_str())
+        .bind(object)
+        .bind(occurred_at)
+        .execute(self.connection())
+        .await;
+        Ok(noted.map_err(|error| StatementError::of(&error))?.rows_affected() == 1)
+    }
 }
 
 pub(crate) async fn commit(transaction: OpenTransaction, mark: Option<Mark<'_>>) -> Result<(), EffectError> {

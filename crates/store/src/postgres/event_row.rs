@@ -23,15 +23,15 @@ impl PgHasArrayType for EventRow<'_> {
 impl Encode<'_, Postgres> for EventRow<'_> {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         let mut row = PgRecordEncoder::new(buffer);
-        row.encode(&self.id)?;
+        row.encode(self.id)?;
         row.encode(&self.source)?;
         row.encode(&self.dedupe_key)?;
-        row.encode(&self.received_at)?;
-        row.encode(&self.request_id)?;
+        row.encode(self.received_at)?;
+        row.encode(self.request_id)?;
         row.encode(&self.remote_address)?;
         row.encode(&self.event_type)?;
         row.encode(&self.account)?;
-        row.encode(&self.occurred_at)?;
+        row.encode(self.occurred_at)?;
         row.encode(&self.proof)?;
         row.encode(&self.method)?;
         row.encode(&self.url)?;
@@ -43,8 +43,8 @@ impl Encode<'_, Postgres> for EventRow<'_> {
         row.encode(&self.delivery_id)?;
         row.encode(&self.tags)?;
         row.encode(&self.trace_id)?;
-        row.encode(&self.secret_index)?;
-        row.encode(&self.key_window_us)?;
+        row.encode(self.secret_index)?;
+        row.encode(self.key_window_us)?;
         row.finish();
         Ok(IsNull::No)
     }

@@ -18,8 +18,7 @@ SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM dedupe_keys WHERE source = $3 AND de
 
 const ADD_PART: &str = "INSERT INTO body_parts (event_id, part, bytes) VALUES ($1, $2, $3)";
 
-const MARK_RECORDED: &str =
-    "UPDATE large_bodies SET is_recorded = true WHERE event_id = ANY($1) AND NOT is_recorded";
+const MARK_RECORDED: &str = "UPDATE large_bodies SET is_recorded = true WHERE event_id = ANY($1) AND NOT is_recorded";
 
 const CLEAR: &str = "
 WITH cleared AS (DELETE FROM large_bodies WHERE event_id = ANY($1) AND NOT is_recorded RETURNING event_id)
@@ -46,7 +45,12 @@ impl PostgresStore {
     }
 
     /// Clears the bodies whose events turned out to be resends.
-    pub(super) async fn clear_bodies_of_resends(&self, events: &[Routed], recorded: &[Recorded], bodies: &WrittenBodies) {
+    pub(super) async fn clear_bodies_of_resends(
+        &self,
+        events: &[Routed],
+        recorded: &[Recorded],
+        bodies: &WrittenBodies,
+    ) {
         let ids = events.iter().zip(recorded).filter(|(_, recorded)| **recorded != Recorded::New);
         let ids: Vec<_> = ids.map(|(routed, _)| routed.event.id().0).filter(|id| bodies.contains(*id)).collect();
         if !ids.is_empty() {
@@ -103,8 +107,7 @@ pub(super) async fn in_parts(connection: &mut PgConnection, event: EventId) -> R
         if body.len() >= size {
             break;
         }
-        let part: Vec<u8> =
-            sqlx::query_scalar(PART).bind(event.0).bind(number).fetch_one(&mut *connection).await?;
+        let part: Vec<u8> = sqlx::query_scalar(PART).bind(event.0).bind(number).fetch_one(&mut *connection).await?;
         body.extend_from_slice(&part);
     }
     Ok(body.freeze())

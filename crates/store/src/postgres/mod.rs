@@ -14,6 +14,7 @@ mod operate;
 mod record;
 mod resends;
 mod sweep;
+mod values;
 mod work;
 mod writes;
 
@@ -34,13 +35,14 @@ pub(crate) use open::name;
 
 use connections::Connections;
 
+use crate::error::is_too_slow;
 use crate::lent::Lent;
 use crate::operate::SOURCES;
 use crate::{
-    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, ByHandler, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
-    EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Moment, NotTaken,
-    Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step, Store, StoreError,
-    StoredEvent, Sweep, Swept, Token, Which, Work, Written, is_too_slow,
+    AskError, Attempt, Audit, Backlog, BegunEffect, Behind, ByHandler, Check, Claim, Claimed, Cursor, DueJob, DueJobs,
+    Effect, EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Measure,
+    Moment, NotTaken, Operate, QUESTION_MAX, Record, Recorded, Renewed, Routed, Settled, Settlement, Spooled, Step,
+    Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
 /// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
@@ -94,10 +96,20 @@ impl Record for PostgresStore {
     fn parallel_records(&self) -> usize {
         self.parallel_batches
     }
+}
 
+#[async_trait]
+impl Check for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.pool).await.map_err(|error| classify(&error))?;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Measure for PostgresStore {
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        within(COUNT_TIMEOUT, &self.bodies, async |connection| sweep::backlog(connection).await).await
     }
 }
 
@@ -158,10 +170,6 @@ impl Work for PostgresStore {
 
     async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError> {
         on(&self.workers, async |connection| sweep::due_jobs(connection, due).await).await
-    }
-
-    async fn backlog(&self) -> Result<Backlog, StoreError> {
-        within(COUNT_TIMEOUT, &self.bodies, async |connection| sweep::backlog(connection).await).await
     }
 
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError> {

@@ -12,7 +12,7 @@ use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore, say};
 use crate::faults::{Protection, is_off};
 use crate::migrations::{APPLIED, Applied, POSTGRES, announce, check_applied, compare, tolerant};
-use crate::{Config, Migrate, OpenError};
+use crate::{Config, Migrate, OpenError, PostgresUrl};
 
 /// Connections for claims and sweeps: each is one statement for many jobs.
 const WORKER_CONNECTIONS: u32 = 4;
@@ -31,7 +31,8 @@ const OTHER_CONNECTIONS: u32 = 3;
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
-    pub(crate) async fn open(options: PgConnectOptions, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
+    pub(crate) async fn open(url: &PostgresUrl, config: &Config, migrate: Migrate) -> Result<Self, OpenError> {
+        let options = (*url.0).clone();
         let database = name(&options);
         let unreachable = |error: sqlx::Error| unreachable(&database, &error);
         if migrate == Migrate::Run {

@@ -8,7 +8,7 @@ use sqlx::{Error, Row};
 use uuid::Uuid;
 
 use crate::decode::{by_handler, optional_word, word};
-use crate::review::Ended;
+use crate::operate::Ended;
 use crate::{Attempt, Audit, ByHandler, Effect, Moment};
 
 pub(super) async fn moment(pool: &PgPool) -> Result<Moment, Error> {

@@ -91,7 +91,7 @@ pub(super) async fn record(
     let grace = store.dispatch_grace;
     let mut in_order: Vec<_> = events.iter().collect();
     let free = freed_keys(events);
-    let new = if free.is_empty() && bodies.is_empty() && crate::in_statements(&in_order).nth(1).is_none() {
+    let new = if free.is_empty() && bodies.is_empty() && in_statements(&in_order).nth(1).is_none() {
         if store.only_new.load(Relaxed) {
             match statement(RECORD_NEW, &in_order, bodies, grace).execute(&mut *connection).await {
                 Ok(_) => return Ok(vec![Recorded::New; events.len()]),
@@ -108,7 +108,7 @@ pub(super) async fn record(
         let mut transaction = connection.begin().await?;
         keys::free(&mut transaction, &free).await?;
         let mut new = HashSet::new();
-        for part in crate::in_statements(&in_order) {
+        for part in in_statements(&in_order) {
             new.extend(record_part(&mut transaction, part, bodies, grace).await?);
         }
         let with_bodies: Vec<_> = new.iter().copied().filter(|id| bodies.contains(*id)).collect();
@@ -118,7 +118,31 @@ pub(super) async fn record(
         new
     };
     store.only_new.store(new.len() == events.len(), Relaxed);
-    Ok(events.iter().map(|routed| crate::recorded(&new, routed)).collect())
+    Ok(events.iter().map(|routed| recorded(&new, routed)).collect())
+}
+
+/// What became of an event, given the ids of those that were new.
+fn recorded(new: &HashSet<Uuid>, routed: &Routed) -> Recorded {
+    if new.contains(&routed.event.id().0) { Recorded::New } else { Recorded::Duplicate }
+}
+
+/// The most bytes of bodies in one statement: a statement is copied on its way, and bodies can be long.
+const STATEMENT_BYTES: usize = 8 * 1024 * 1024;
+
+/// The events in parts that one statement each can take; an event that is larger is a part of its own.
+fn in_statements<'a, 'e>(events: &'a [&'e Routed]) -> impl Iterator<Item = &'a [&'e Routed]> {
+    let mut rest = events;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |routed: &&&Routed| {
+            bytes += routed.event.body().len();
+            bytes <= STATEMENT_BYTES
+        };
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (part, after) = rest.split_at(count);
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// The keys with a window, which events that came before it do not hold any more.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::work::{column, job};
 use crate::decode::word;
-use crate::job::CRASHED;
+use crate::work::CRASHED;
 use crate::{Backlog, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
 
 /// `(SELECT clock_timestamp())` is read once, so that the index can answer what is due. Retries and leases are asked for

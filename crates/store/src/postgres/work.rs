@@ -10,8 +10,8 @@ use sqlx::{Connection, Error, Row};
 use uuid::Uuid;
 
 use crate::decode::{handler, word};
-use crate::job::LOST_LEASE;
 use crate::large_body::size_bytes;
+use crate::work::LOST_LEASE;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,

@@ -18,7 +18,8 @@ use super::classify;
 use super::connections::{Connections, Place};
 use super::work::column;
 use crate::effect::Marker;
-use crate::{EffectWrite, StoreError, Value, Written, is_outage};
+use crate::error::is_outage;
+use crate::{EffectWrite, StoreError, Value, Written};
 
 /// A text beyond this is sent, and the rest in another one.
 const TEXT_BYTES: usize = 1 << 20;

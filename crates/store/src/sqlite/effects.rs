@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use super::moment::{micros, now};
 use super::turns::Writing;
-use super::{classify, commit as commit_noting};
+use super::{classify, commit as commit_noting, values};
 use crate::effect::Mark;
-use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StoreError};
+use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StatementError, StoreError, Value};
 
 /// Nobody else can write in this transaction's time, so that whoever finds the job to be the worker's holds it.
 pub(super) const BEGIN: &str = "
@@ -49,24 +49,101 @@ pub(super) async fn begin(
         id,
         is_done: is_done && !is_new,
         result,
-        transaction: EffectTransaction::on_sqlite(transaction, Arc::clone(broken), is_own && is_new),
+        transaction: EffectTransaction::on_sqlite(OpenTransaction::new(transaction, broken), is_own && is_new),
     })
 }
 
-/// Commits the marker with whatever the handler wrote.
-pub(crate) async fn commit(
-    mut transaction: Writing,
-    broken: &Arc<OnceLock<String>>,
-    mark: Option<Mark<'_>>,
-) -> Result<(), EffectError> {
-    if let Some(mark) = mark {
-        let marked = write_mark(&mut transaction, &mark).await.map_err(|error| classify(&error, broken))?;
-        if !marked {
-            let problem = "one of the handler's statements has undone the whole transaction";
-            return Err(StoreError::Rejected(problem.into()).into());
-        }
+/// The transaction of an effect.
+#[derive(Debug)]
+pub(crate) struct OpenTransaction {
+    writing: Writing,
+    /// The store's first I/O error.
+    broken: Arc<OnceLock<String>>,
+    /// A statement was given up or ended by force. SQLite may have undone everything before it, and would commit every further
+    /// statement by itself, without the marker.
+    is_undone: bool,
+}
+
+const UNDONE: &str = "a statement of the effect was given up or ended by force, so that nothing of the effect is there";
+
+impl OpenTransaction {
+    fn new(writing: Writing, broken: &Arc<OnceLock<String>>) -> Self {
+        Self { writing, broken: Arc::clone(broken), is_undone: false }
     }
-    Ok(commit_noting(transaction, broken).await?)
+
+    /// The driver's own connection, unless what is written on it would be lost.
+    #[cfg(feature = "driver")]
+    pub(crate) fn connection(&mut self) -> Option<&mut SqliteConnection> {
+        (!self.is_undone).then_some(&mut *self.writing)
+    }
+
+    pub(crate) async fn execute(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64, StatementError> {
+        let query = values::query(statement, values);
+        let done = self.for_handler(async |connection| query.execute(connection).await).await?;
+        Ok(done.rows_affected())
+    }
+
+    pub(crate) async fn fetch(
+        &mut self,
+        statement: &'static str,
+        values: Vec<Value>,
+    ) -> Result<Option<Value>, StatementError> {
+        let query = values::query(statement, values);
+        let row = self.for_handler(async |connection| query.fetch_optional(connection).await).await?;
+        row.as_ref().map(values::first_value).transpose().map_err(|error| StatementError::of(&error))
+    }
+
+    /// Runs a statement of the handler, which has a limit on its time.
+    async fn for_handler<T>(
+        &mut self,
+        statement: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, Error>,
+    ) -> Result<T, StatementError> {
+        self.refuse_if_undone()?;
+        // It stays so if the caller does not wait for the end of the statement.
+        self.is_undone = true;
+        let (connection, limited) = self.writing.for_handler();
+        let done = statement(connection).await;
+        limited.end();
+        self.is_undone = done.as_ref().is_err_and(ends_the_transaction);
+        done.map_err(|error| StatementError::of(&error))
+    }
+
+    fn refuse_if_undone(&self) -> Result<(), StatementError> {
+        if self.is_undone { Err(StatementError::Refused(UNDONE.into())) } else { Ok(()) }
+    }
+
+    pub(crate) async fn is_newest(
+        &mut self,
+        handler: &HandlerName,
+        object: &str,
+        occurred_at: OffsetDateTime,
+    ) -> Result<bool, StatementError> {
+        self.refuse_if_undone()?;
+        let newest = is_newest(&mut self.writing, handler, object, occurred_at).await;
+        newest.map_err(|error| StatementError::of(&error))
+    }
+
+    /// Commits the marker with whatever the handler wrote.
+    pub(crate) async fn commit(mut self, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
+        if self.is_undone {
+            return Err(StoreError::Rejected(UNDONE.into()).into());
+        }
+        if let Some(mark) = mark {
+            let marked = write_mark(&mut self.writing, &mark).await.map_err(|error| classify(&error, &self.broken))?;
+            if !marked {
+                let problem = "one of the handler's statements has undone the whole transaction";
+                return Err(StoreError::Rejected(problem.into()).into());
+            }
+        }
+        Ok(commit_noting(self.writing, &self.broken).await?)
+    }
+}
+
+/// Whether SQLite undoes the whole transaction with such an error: NOMEM, INTERRUPT, IOERR, FULL, and whatever is not an error
+/// of the database.
+fn ends_the_transaction(error: &Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_none_or(|code| code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 7 | 9 | 10 | 13)))
 }
 
 /// Says whether the marker was there.
@@ -107,7 +184,7 @@ pub(super) async fn finish(
     Ok(done.rows_affected() == 1)
 }
 
-pub(crate) async fn is_newest(
+async fn is_newest(
     writer: &mut SqliteConnection,
     handler: &HandlerName,
     object: &str,

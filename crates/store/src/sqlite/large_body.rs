@@ -45,7 +45,12 @@ impl SqliteStore {
     }
 
     /// Clears the bodies whose events turned out to be resends.
-    pub(super) async fn clear_bodies_of_resends(&self, events: &[Routed], recorded: &[Recorded], bodies: &WrittenBodies) {
+    pub(super) async fn clear_bodies_of_resends(
+        &self,
+        events: &[Routed],
+        recorded: &[Recorded],
+        bodies: &WrittenBodies,
+    ) {
         for (routed, recorded) in events.iter().zip(recorded) {
             let id = routed.event.id().0;
             if *recorded != Recorded::New && bodies.contains(id) {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::moment::{micros, time};
 use crate::decode::{by_handler, optional_word, word};
-use crate::review::Ended;
+use crate::operate::Ended;
 use crate::{Attempt, Audit, ByHandler, Effect, Moment};
 
 pub(super) async fn moment(readers: &SqlitePool) -> Result<Moment, Error> {

@@ -11,9 +11,9 @@ use rusqlite::{CachedStatement, Connection, MAIN_DB, OpenFlags, Transaction, Tra
 use uuid::Uuid;
 
 use super::event_row;
+use super::large_body::mark_recorded;
 use super::moment::{after, micros};
 use super::open::{BUSY_TIMEOUT, DatabaseFile, Settings};
-use super::large_body::mark_recorded;
 use crate::event_row::free_before;
 use crate::large_body::WrittenBodies;
 use crate::{NewJob, OpenError, Recorded, Routed, head};

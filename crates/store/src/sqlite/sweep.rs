@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::moment::{micros, now, time};
 use super::work::job;
 use crate::decode::word;
-use crate::job::CRASHED;
+use crate::work::CRASHED;
 use crate::{Backlog, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Sweep, Swept};
 
 /// The jobs of a handler whose retry is due or whose lease has ended. Retries and leases are asked for apart, because the

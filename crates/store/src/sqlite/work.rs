@@ -12,8 +12,8 @@ use sqlx::{Error, Row};
 use super::moment::{after, length, micros, now, time};
 use super::rows::{ManyRows, ROWS_MAX, Together, Values, id_list};
 use crate::decode::{handler, word};
-use crate::job::LOST_LEASE;
 use crate::large_body::size_bytes;
+use crate::work::LOST_LEASE;
 use crate::{
     Claim, Claimed, ClaimedEvent, DeadLetters, JobId, LostRun, Ready, Renewed, Settled, Settlement, StoredHeaders,
     Token,

@@ -8,9 +8,10 @@ use uuid::Uuid;
 
 use super::moment::now;
 use super::turns::Writing;
-use super::{classify, commit, effects};
-use crate::effect::{Marker, on_sqlite};
-use crate::{EffectWrite, StoreError, Written, is_outage};
+use super::{classify, commit, effects, values};
+use crate::effect::Marker;
+use crate::error::is_outage;
+use crate::{EffectWrite, StoreError, Written};
 
 pub(super) async fn write(
     mut transaction: Writing,
@@ -26,7 +27,7 @@ pub(super) async fn write(
         let one = Marker::written(mark(&mut transaction, write).await.map_err(judged)?)?;
         if one == Written::Now {
             let (connection, limited) = transaction.for_handler();
-            let done = on_sqlite(write.statement, write.values.clone()).execute(connection).await;
+            let done = values::query(write.statement, write.values.clone()).execute(connection).await;
             limited.end();
             done.map_err(judged)?;
         }

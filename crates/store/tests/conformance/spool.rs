@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_store::{
-    Behind, Config, LateStore, Migrate, NewJob, NotTaken, OpenError, Record, Recorded, Routed, Spool, SpoolConfig,
+    Behind, Check, Config, LateStore, Migrate, NewJob, NotTaken, OpenError, Recorded, Routed, Spool, SpoolConfig,
     Spooled, Store, StoreError,
 };
 use hookfast_webhook::Priority;

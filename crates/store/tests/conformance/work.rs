@@ -84,7 +84,7 @@ async fn claims_at_the_same_time_take_each_job_once(database: Database) {
 
 /// What the history says of a job, without the times.
 async fn history(store: &Arc<dyn Store>, id: &JobId) -> Vec<(u32, Option<FailureKind>, Option<String>)> {
-    let attempts = attempts_of(&store, id).await;
+    let attempts = attempts_of(store, id).await;
     attempts.into_iter().map(|attempt| (attempt.number, attempt.failure, attempt.message)).collect()
 }
 
