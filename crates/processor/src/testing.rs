@@ -36,7 +36,7 @@ pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) 
         sources: Vec::new(),
     };
     let surroundings = Surroundings {
-        store: Arc::clone(store.store()),
+        store: Arc::clone(store.store()) as _,
         queue,
         handlers: Handle::current(),
         apart: None,
