@@ -34,7 +34,7 @@ fn an_event_is_shown_for_people_for_machines_and_byte_for_byte(database: Databas
     let shown = gateway.command(&["events", "show", &id]);
     assert_eq!(shown.code, 0);
     for part in
-        ["evt_sample_1", "ledger is pending, 0 attempts", "POST http://", "host: hooks.example.com", "127.0.0.1"]
+        ["evt_sample_1", "ledger: pending after 0 attempts", "POST http://", "host: hooks.example.com", "127.0.0.1"]
     {
         assert!(shown.output.contains(part), "{part}: {}", shown.output);
     }

@@ -1,7 +1,7 @@
-//! The transcripts in our pages are what the program prints.
+//! The transcripts in the README are what the program prints.
 //!
 //! A block of code that is marked `console` is run: after `$ ` stands a command, and below it what it prints. Words are compared
-//! and not the blanks between them. `…` stands for what changes: a part of a word, or any words of the line. The blocks of a page
+//! and not the blanks between them. `…` stands for what changes: a part of a word, or any words of the line. The blocks
 //! share a folder without a configuration file, in which a gateway runs; `$ hookfast serve` shows what that printed.
 
 use std::fs;
@@ -12,7 +12,7 @@ use hookfast_harness::{Database, Gateway, eventually};
 
 use crate::{BINARY, setup};
 
-const PAGES: [&str; 2] = ["README.md", "docs/operating.md"];
+const PAGE: &str = "README.md";
 
 /// A command and what the page says that it prints.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,21 +105,17 @@ fn difference(gateway: &Gateway, step: &Step) -> Option<String> {
 #[test]
 fn every_transcript_is_what_the_program_prints() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut count = 0;
-    for page in PAGES {
-        let steps = steps(&fs::read_to_string(top.join(page)).unwrap());
-        count += steps.len();
-        let patient = setup(Database::Sqlite).variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "20s");
-        let gateway = patient.without_config().start();
-        for step in &steps {
-            let difference = difference(&gateway, step);
-            assert!(difference.is_none(), "{page}: {}", difference.unwrap_or_default());
-            if step.command == "hookfast serve" {
-                paste_the_printed_command(&gateway);
-            }
+    let steps = steps(&fs::read_to_string(top.join(PAGE)).unwrap());
+    assert!(steps.len() >= 5, "{PAGE} has transcripts");
+    let patient = setup(Database::Sqlite).variable("HOOKFAST_INGEST__ANSWER_DEADLINE", "20s");
+    let gateway = patient.without_config().start();
+    for step in &steps {
+        let difference = difference(&gateway, step);
+        assert!(difference.is_none(), "{PAGE}: {}", difference.unwrap_or_default());
+        if step.command == "hookfast serve" {
+            paste_the_printed_command(&gateway);
         }
     }
-    assert!(count >= 5, "the README has transcripts");
 }
 
 #[test]

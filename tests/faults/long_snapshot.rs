@@ -1,5 +1,6 @@
 //! Experiment 28: a client keeps a transaction open for minutes, and with it every old version of every row. The queue goes
-//! on.
+//! on. There is no control, because no protection of the gateway is at work here. Instead the test checks that the
+//! transaction did keep old versions.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};

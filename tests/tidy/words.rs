@@ -6,7 +6,7 @@ use crate::read;
 use crate::syntax::{Source, sources};
 
 /// The words of the glossary that are types, and the crate in which each of them is defined, once.
-const TYPES: [(&str, &str); 18] = [
+const TYPES: [(&str, &str); 20] = [
     ("Arrival", "crates/webhook"),
     ("Attempt", "crates/store"),
     ("Claim", "crates/store"),
@@ -20,6 +20,8 @@ const TYPES: [(&str, &str); 18] = [
     ("Proof", "crates/webhook"),
     ("Provider", "crates/webhook"),
     ("Refusal", "crates/webhook"),
+    ("Rejection", "crates/ingest"),
+    ("Reopen", "crates/admin"),
     ("Replay", "crates/admin"),
     ("Request", "crates/webhook"),
     ("Resolve", "crates/admin"),

@@ -40,7 +40,7 @@ impl Keeping {
             after: spool.after,
         };
         let opening = Arc::clone(&late);
-        // It goes on also if this does not wait for its end; the drainer does.
+        // After the time-out, opening goes on in its task; the drainer waits for it.
         let opening = tokio::spawn(async move { opening.open().await.map(drop) });
         match timeout(OPEN_WITHIN, opening).await {
             Ok(Ok(Ok(()))) => {}

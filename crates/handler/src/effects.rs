@@ -1,4 +1,7 @@
 //! Exactly once: the marker of an effect and the effect itself in one transaction, and only while the job is ours.
+//!
+//! Before it, `processor::run` gives the handler its [`Effects`], and `Handler::handle` calls them. After it, the handler
+//! returns, and `processor::run` makes the outcome that `processor::settle` writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

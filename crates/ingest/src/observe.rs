@@ -1,9 +1,12 @@
 //! Metrics and log lines about requests. [`observe`] is called once for each request, with its outcome.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::Recorded as Outcome;
-use hookfast_webhook::{UNREADABLE, Unreadable};
+use hookfast_store::{Record, Recorded as Outcome};
+use hookfast_webhook::{EventId, RequestId, SourceName, UNREADABLE, Unreadable};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::answer::{AnswerTo, Answered};
@@ -17,17 +20,20 @@ use crate::stages::{Caller, Visit};
 /// How long a log line about a resend waits for the id of the first event.
 const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
 
+/// How many lines about resends may wait for their look-ups at the same time. Further lines name the key instead.
+static LOOK_UPS: Semaphore = Semaphore::const_new(16);
+
 /// Limits the lines about requests whose path names no source.
 static WITHOUT_SOURCE: LogLimit = LogLimit::new();
 
 /// Counts and logs a finished request.
-pub(crate) async fn observe(visit: Visit<'_>, start: Instant, outcome: &Result<Answered, Rejection>) {
+pub(crate) fn observe(visit: Visit<'_>, start: Instant, outcome: &Result<Answered, Rejection>) {
     let metrics = &visit.source.metrics;
     metrics.duration.record(start.elapsed());
     match outcome {
         Ok(answered) => {
             metrics.accepted.increment(1);
-            observe_accepted(visit, &answered.to).await;
+            observe_accepted(visit, &answered.to);
         }
         Err(rejection) => {
             metrics.count_rejection(rejection);
@@ -36,7 +42,7 @@ pub(crate) async fn observe(visit: Visit<'_>, start: Instant, outcome: &Result<A
     }
 }
 
-async fn observe_accepted(visit: Visit<'_>, to: &AnswerTo) {
+fn observe_accepted(visit: Visit<'_>, to: &AnswerTo) {
     match to {
         AnswerTo::Handshake => visit.source.metrics.handshakes.increment(1),
         AnswerTo::Events { outcomes, .. } if outcomes.is_empty() => {}
@@ -44,7 +50,7 @@ async fn observe_accepted(visit: Visit<'_>, to: &AnswerTo) {
             visit.source.metrics.payload.record(*body_bytes as f64);
             count_events(visit.source, outcomes);
             if let Some(events) = described {
-                log_events(visit, events, outcomes).await;
+                log_events(visit, events, outcomes);
             }
         }
     }
@@ -57,7 +63,7 @@ fn count_events(source: &Source, outcomes: &[Outcome]) {
 }
 
 /// Writes one line about the new events of a request, and one about its resends.
-async fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]) {
+fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]) {
     let Caller { request_id, address, trace_id, .. } = visit.caller;
     let source = &visit.source.name;
     let (again, new): (Vec<_>, Vec<_>) =
@@ -67,17 +73,51 @@ async fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]
         tracing::debug!(%request_id, %source, client = %address, trace_id, "recorded: {what}");
     }
     if let Some((event, _)) = again.first() {
-        let what = and_more(format!("{} {}", first_of(visit, event).await, event.event_type), again.len());
-        tracing::debug!(%request_id, %source, client = %address, trace_id, "came again: {what}");
+        let Described { dedupe_key, event_type, .. } = event;
+        let resend = Resend {
+            request_id: *request_id,
+            source: source.clone(),
+            client: *address,
+            trace_id: trace_id.clone(),
+            dedupe_key: dedupe_key.clone(),
+            event_type: event_type.clone(),
+            count: again.len(),
+        };
+        resend.log(&visit.ingest.store);
     }
 }
 
-/// The id of the event that came first with this key. Operators can look up only that one.
-async fn first_of(visit: Visit<'_>, event: &Described) -> String {
-    let first = visit.ingest.store.first_of(visit.source.name.as_str(), &event.dedupe_key);
-    match timeout(FIND_FIRST_WITHIN, first).await {
-        Ok(Ok(Some(first))) => first.to_string(),
-        _ => format!("an event with the key {}", event.dedupe_key),
+/// The parts of a resend that the log shows.
+struct Resend {
+    request_id: RequestId,
+    source: SourceName,
+    client: IpAddr,
+    trace_id: Option<String>,
+    /// The key and the type of the first event that came again.
+    dedupe_key: String,
+    event_type: String,
+    /// The number of events that came again.
+    count: usize,
+}
+
+impl Resend {
+    /// Writes the line in a task of its own, because the answer must not wait for the look-up.
+    fn log(self, store: &Arc<dyn Record>) {
+        let Ok(permit) = LOOK_UPS.try_acquire() else { return self.write(None) };
+        let store = Arc::clone(store);
+        tokio::spawn(async move {
+            let first = timeout(FIND_FIRST_WITHIN, store.first_of(self.source.as_str(), &self.dedupe_key)).await;
+            self.write(first.ok().and_then(Result::ok).flatten());
+            drop(permit);
+        });
+    }
+
+    /// `first` is the event that came first with this key: operators can look up only that one.
+    fn write(&self, first: Option<EventId>) {
+        let Self { request_id, source, client, trace_id, dedupe_key, event_type, count } = self;
+        let first = first.map_or_else(|| format!("an event with the key {dedupe_key}"), |first| first.to_string());
+        let what = and_more(format!("{first} {event_type}"), *count);
+        tracing::debug!(%request_id, %source, %client, trace_id, "came again: {what}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sixth step: [`Routed::record`] makes the events of a request and their jobs durable.
 //!
 //! Before it, `route` has given the events their jobs. After it, `answer` tells the sender. Many requests share one
-//! commit: see `commit`.
+//! commit: `commit` calls `Record::record` of the store, and then `Dispatcher::tell`, which sends hints to the workers.
 
 use std::sync::Arc;
 

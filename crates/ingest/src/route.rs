@@ -45,7 +45,8 @@ fn jobs(subscriptions: &[Subscription], event: &Event) -> Vec<NewJob> {
 fn job(subscription: &Subscription, event: &Event) -> NewJob {
     let ordering_key = subscription.ordering.key(&KeyFacts::of(event));
     if ordering_key.as_deref() == Some(Ordering::PANICKED) {
-        tracing::error!(handler = %subscription.handler, "the handler panicked when it computed an ordering key");
+        let (request_id, handler) = (event.delivery().arrival.request_id, &subscription.handler);
+        tracing::error!(%request_id, %handler, "the handler panicked when it computed an ordering key");
     }
     NewJob {
         handler: subscription.handler.clone(),

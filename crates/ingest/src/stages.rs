@@ -1,7 +1,8 @@
 //! The path of a webhook: [`Visit::receive`] names its steps in their order.
 //!
-//! Before it, `http` reads the head of a request and finds its source. After it, `http` writes the answer. Each step
-//! turns the type of the step before into its own. Only verified data can become the type that `record` takes.
+//! Before it, `http::service` reads the head of a request, finds its source, and calls [`Visit::run`]. After it, `http`
+//! writes the answer. Each step turns the type of the step before into its own. Only verified data can become the type
+//! that `record` takes.
 //!
 //! ```text
 //! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ GenuineRequest ──read──▶ Events
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`,
-//! `answer`.
+//! `answer`. The next station of the spine is `webhook::genuine`, which `verify` and `read` call.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -123,7 +124,7 @@ impl<'a> Visit<'a> {
     pub(crate) async fn run<B: Body<Data = Bytes> + Unpin>(self, head: Parts, body: B) -> Result<Answer, Rejection> {
         let start = Instant::now();
         let outcome = self.receive(head, body).await;
-        observe(self, start, &outcome).await;
+        observe(self, start, &outcome);
         outcome.map(|answered| answered.answer)
     }
 

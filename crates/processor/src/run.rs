@@ -1,4 +1,7 @@
-//! One run of a claimed job: the body is fetched, the handler runs until its deadline, and the outcome goes to `settle`.
+//! One run of a claimed job: the body is fetched, and the handler runs until its deadline.
+//!
+//! Before it, `Worker::start` has a claimed job and its place. `AnyHandler::run` reads the payload and calls the team's
+//! `Handler::handle`; its effects are in `handler::effects`. After it, `Worker::end` sends the outcome to `settle`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,7 @@
-//! Settling: the outcome first, many in one statement, and then the message is acknowledged.
+//! Settling: the outcome first, many in one statement, and then the hint is acknowledged.
+//!
+//! Before it, `Worker::end` sends the outcome of a run to [`Settler::run`]. After it, the path ends; with an ordering
+//! key, the next job of the key is dispatched.
 
 use std::sync::Arc;
 use std::time::Duration;

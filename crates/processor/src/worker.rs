@@ -1,5 +1,5 @@
-//! One handler's worker: it pulls hints, claims their jobs and finds places for them. `run` is the next file of the path: it runs
-//! a job that has its place.
+//! One handler's worker: it pulls hints, which `ingest::dispatch` or `sweeper` put into the queue with `Queue::dispatch`,
+//! claims their jobs, and finds places for them. After it, [`Worker::run_job`] in `run` runs a job that has its place.
 
 use std::collections::HashMap;
 use std::slice;

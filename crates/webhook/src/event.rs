@@ -50,7 +50,7 @@ id! {
 }
 
 id! {
-    /// The id of a request that arrived, accepted or not. Every log line about the request has it.
+    /// The id of a request that arrived, accepted or not. Every log line about this one request has it.
     RequestId
 }
 

@@ -1,4 +1,7 @@
-//! The two steps that every webhook takes: verify, then read.
+//! The two steps that every webhook takes: verify, then read. A handshake ends after the first.
+//!
+//! Before it, `ingest::verify` calls [`verify`], which calls [`Provider::prove`]. After it, `ingest::read` calls
+//! [`Genuine::read`], which calls [`Provider::read`]; then `ingest::route` gives the events their jobs.
 
 use std::sync::Arc;
 

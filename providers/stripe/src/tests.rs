@@ -1,4 +1,5 @@
-use hookfast_webhook::verify;
+use hookfast_webhook::{Secret, verify};
+use http::HeaderValue;
 
 use super::*;
 

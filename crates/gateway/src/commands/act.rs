@@ -122,10 +122,9 @@ pub(crate) async fn say_nothing_found(store: &dyn Operate, selection: &Selection
     }
     outln!("Nothing to do: there are no {} like that.", words(selection.which));
     if !selection.filter.events.is_empty() && finished > 0 {
-        let (jobs, ids) = (jobs(finished), &selection.filter.events);
-        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        let ids: Vec<_> = selection.filter.events.iter().map(ToString::to_string).collect();
         let ids = ids.join(" ");
-        outln!("But {jobs} succeeded, died or came to rest. To run them again: hookfast replay --finished {ids}");
+        outln!("Finished jobs of these events: {finished}. To run them again: hookfast replay --finished {ids}");
     }
     Ok(())
 }
@@ -144,7 +143,8 @@ fn words(which: Which) -> &'static str {
     }
 }
 
-/// Whether it is about several and nothing was said about which, or about many.
+/// Whether an act needs confirmation: it changes [`MANY`] jobs or more, several jobs without a filter, or several
+/// unfinished jobs.
 pub(super) fn is_sweeping(selection: &Selection, count: Count) -> bool {
     let said = Filter { as_of: None, ..selection.filter.clone() };
     let nothing_said = said == Filter::default() && selection.onto.is_none();

@@ -149,7 +149,8 @@ fn print_event(event: &StoredEvent, jobs: &[EventJobView]) {
     line("request", &event.request_id.to_string());
     for job in jobs {
         let reason = job.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-        line("job", &format!("{} is {}{reason}, {} attempts", job.handler, job.state, job.attempts));
+        let attempts = if job.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", job.attempts) };
+        line("job", &format!("{}: {}{reason} after {attempts}", job.handler, job.state));
         job.review.iter().for_each(|review| line("", &review_line(review)));
         job.history.iter().for_each(|attempt| line("", &attempt_line(attempt)));
     }

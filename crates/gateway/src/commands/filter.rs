@@ -110,7 +110,7 @@ fn time_or_day(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok().or_else(day)
 }
 
-/// A time, a day, or seconds since 1970, in such seconds.
+/// Parses a time, a day, or a number of seconds since 1970. Returns seconds since 1970.
 pub(crate) fn unix_time(text: &str) -> Result<i64, String> {
     let time = || time_or_day(text).map(OffsetDateTime::unix_timestamp);
     text.parse().ok().or_else(time).ok_or_else(|| {

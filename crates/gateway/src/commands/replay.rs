@@ -67,8 +67,7 @@ pub(crate) struct ReplayArguments {
 
     /// Continue the interrupted replay with this id
     #[arg(long, value_name = "AUDIT_ID", value_parser = filter::id, conflicts_with_all = [
-        "events", "handler", "from_handler", "state", "source", "event_type", "account", "failure", "since", "until",
-        "force_effects", "why", "limit", "dry_run", "who",
+        "events", "handler", "from_handler", "state", "FilterArguments", "force_effects", "why", "limit", "dry_run", "who",
     ])]
     pub(crate) resume: Option<Uuid>,
 
@@ -228,7 +227,8 @@ fn report(outcome: &Outcome, as_json: bool) -> Result<(), Exit> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-    use clap::Parser;
+    use clap::error::ErrorKind;
+    use clap::{CommandFactory, Parser};
     use hookfast_admin::operate::Count;
     use hookfast_store::Filter;
     use hookfast_webhook::FailureKind;
@@ -297,12 +297,31 @@ mod tests {
             format!("--resume {id} --source stripe"),
             format!("--resume {id} {id}"),
             format!("--resume {id} --succeeded"),
+            format!("--resume {id} --key evt_1"),
+            format!("--resume {id} --resolution ignored"),
         ] {
             assert!(arguments(&bad).is_err(), "{bad}");
         }
         for good in [format!("--resume {id} --rate 5/s --json"), "--force-effects --why because".into()] {
             assert!(arguments(&good).is_ok(), "{good}");
         }
+    }
+
+    /// The audit has the selection of an interrupted replay. A flag that were ignored would look as if it narrowed that.
+    #[test]
+    fn a_resumed_replay_takes_no_flag_that_selects_jobs() {
+        let conflicts = |flag: &str, value: &str| {
+            let line = format!("--resume {} --{flag} {value}", Uuid::nil());
+            arguments(&line).is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)
+        };
+        let cli = Cli::command();
+        let replay = cli.find_subcommand("replay").unwrap();
+        let flags = replay.get_arguments().filter_map(clap::Arg::get_long);
+        // One of these values is right for each flag.
+        let is_taken = |flag: &&str| {
+            !["", "1", "x", "2h", "high", "ignored", "timeout"].iter().any(|value| conflicts(flag, value))
+        };
+        assert_eq!(flags.filter(is_taken).collect::<Vec<_>>(), ["rate", "yes", "json"]);
     }
 
     #[test]

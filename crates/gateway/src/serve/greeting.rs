@@ -69,7 +69,7 @@ impl Greeting {
     }
 }
 
-/// Whom we work for, and whose jobs wait.
+/// The handlers that this process runs, and the paused handlers.
 fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
     let works = assigned(config, role).into_iter().filter(|assigned| !assigned.is_paused);
     let works: Vec<_> = works.map(|assigned| assigned.name).collect();
@@ -79,7 +79,7 @@ fn describe_handlers(config: &Config, role: &Role) -> Vec<String> {
         let names: Vec<_> = names.iter().map(HandlerName::as_str).collect();
         (!names.is_empty()).then(|| format!("  {what} {}", names.join(", ")))
     };
-    [line("works for", &works), line("paused:", &paused)].into_iter().flatten().collect()
+    [line("handlers", &works), line("paused ", &paused)].into_iter().flatten().collect()
 }
 
 fn describe(url: &StoreUrl) -> String {

@@ -47,7 +47,7 @@ async fn jobs_of_the_first_version_are_worked_on(database: Database) {
         )
         .await;
     let error = database.try_open(Migrate::Never).await.err().expect("it lacks migrations");
-    assert!(matches!(error, OpenError::NotMigrated { missing: 11, .. }), "{error}");
+    assert!(matches!(error, OpenError::NotMigrated { missing: 12, .. }), "{error}");
 
     let store = database.open().await;
     let id = job_of(EventId(uuid!("01890000-0000-7000-8000-000000000001")), "ledger");
