@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hookfast_webhook::Event;
 use uuid::Uuid;
@@ -17,8 +17,12 @@ use crate::event_row::EventRow;
 /// A body of more bytes than this is written in parts.
 const LARGE_BYTES: usize = 1024 * 1024;
 
-/// The size of a part. Everything else waits while one is written.
-const PART_BYTES: usize = 512 * 1024;
+/// The size of a part, at first and at most. Everything else waits while one is written, but each costs a flush of the disk.
+const PART_BYTES: usize = 128 * 1024;
+const PART_BYTES_MAX: usize = 512 * 1024;
+
+/// After a part that took longer than this the next one is twice as large: the flush takes most of the time, whatever the size.
+const SLOW: Duration = Duration::from_millis(5);
 
 /// After this time, a body that was begun will not be recorded any more: recording has far shorter time limits.
 pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
@@ -44,9 +48,28 @@ pub(crate) fn large(events: &[Routed]) -> impl Iterator<Item = &Event> {
     events.iter().map(|routed| &routed.event).filter(|event| event.body().len() > LARGE_BYTES)
 }
 
-/// The parts of a large body, each with its number.
+/// The parts of a large body, each with its number. Each is asked for when the one before it has been written.
 pub(crate) fn parts(event: &Event) -> impl Iterator<Item = (i32, &[u8])> {
-    (0..).zip(event.body().chunks(PART_BYTES))
+    (0..).zip(Parts { rest: event.body(), size: PART_BYTES, asked_at: None })
+}
+
+struct Parts<'a> {
+    rest: &'a [u8],
+    size: usize,
+    asked_at: Option<Instant>,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.asked_at.replace(Instant::now()).is_some_and(|asked_at| asked_at.elapsed() > SLOW) {
+            self.size = (2 * self.size).min(PART_BYTES_MAX);
+        }
+        let (part, rest) = self.rest.split_at(self.size.min(self.rest.len()));
+        self.rest = rest;
+        (!part.is_empty()).then_some(part)
+    }
 }
 
 /// The events of a batch whose bodies are written already.
@@ -70,5 +93,26 @@ impl WrittenBodies {
     pub(crate) fn row<'a>(&self, routed: &'a Routed) -> EventRow<'a> {
         let row = EventRow::of(routed);
         if self.contains(row.id) { EventRow { body: Cow::Borrowed(&[]), ..row } } else { row }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole_body_and_grow_when_writing_is_slow() {
+        let body: Vec<u8> = (0..3_000_000_u32).map(|number| number as u8).collect();
+        let mut parts = Parts { rest: &body, size: PART_BYTES, asked_at: None };
+        let mut read = parts.next().expect("the first part").to_vec();
+        assert_eq!(read.len(), PART_BYTES);
+        for size in [2 * PART_BYTES, PART_BYTES_MAX, PART_BYTES_MAX] {
+            parts.asked_at = Instant::now().checked_sub(2 * SLOW);
+            let part = parts.next().expect("there is more");
+            assert_eq!(part.len(), size);
+            read.extend_from_slice(part);
+        }
+        parts.for_each(|part| read.extend_from_slice(part));
+        assert!(read == body);
     }
 }
