@@ -45,3 +45,19 @@ fn after_an_io_error_in_a_checkpoint_nothing_more_is_promised() {
     assert_eq!(ledger.promised_after_refusal, Vec::<String>::new());
     ledger.assert_recorded(gateway.restart().store_url());
 }
+
+/// What notices the error may be a claim, a renewal or a checkpoint, and no request may come for hours.
+#[test]
+fn after_an_io_error_an_idle_gateway_ends_too() {
+    let setup = patient(Database::Sqlite);
+    let file = setup.folder().join("hookfast.db").display().to_string();
+    let inject = "inject=fsync,fdatasync:error=EIO:when=1+";
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", &file, "-e", "trace=fsync,fdatasync", "-e", inject];
+    let mut gateway = setup.under(&strace).start();
+    assert_eq!(gateway.client().send(&sample(1)).unwrap().status, 200);
+    eventually("it ends without another request", || !gateway.is_running());
+    assert_eq!(gateway.wait().code(), Some(1));
+    let said = "error: the store had an I/O error, so nothing more can be promised. Look at the disk, then start again";
+    assert_eq!(gateway.log().lines().last(), Some(said));
+    assert_eq!(gateway.restart().events().len(), 1);
+}

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookfast_ingest::SpoolWay;
-use hookfast_parts::Part;
+use hookfast_parts::{MustEnd, Part, Tasks};
 use hookfast_store::{LateStore, Migrate, OpenError, Record, Spool, Store, open};
-
 use tokio::time::timeout;
 
 use crate::Config;
@@ -81,9 +80,19 @@ impl Keeping {
         }
     }
 
-    /// How this is closed: after what is under way has ended.
-    pub(crate) fn part(self: Arc<Self>) -> Part {
+    /// Says that the process must end once the store promises nothing more. Several parts use the store, and one may notice an
+    /// I/O error while all the others are idle.
+    async fn watch(self: Arc<Self>, must_end: MustEnd) {
+        let problem = self.reached().await.broken().await;
+        tracing::error!(problem, "the store had an I/O error and promises nothing more");
+        must_end.because_of_the_store();
+    }
+
+    /// The store is watched until it is closed, which is after what is under way has ended.
+    pub(crate) fn part(self: Arc<Self>, tasks: &Tasks, must_end: &MustEnd) -> Part {
+        let watching = tasks.spawn("store", Arc::clone(&self).watch(must_end.clone()));
         Part::new("the store", CLOSE_WITHIN, "what is not committed is undone", async move {
+            watching.abort();
             if let Some(store) = self.store() {
                 store.close().await;
             }

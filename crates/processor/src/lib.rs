@@ -222,7 +222,6 @@ fn settler(shared: &Shared) -> Settler {
         leases: Arc::clone(&shared.leases),
         trouble: Arc::clone(&shared.trouble),
         look_again: Arc::clone(&shared.look_again),
-        must_end: shared.must_end.clone(),
     }
 }
 

@@ -137,6 +137,8 @@ impl Worker {
     async fn supervise(&self, task: JoinHandle<Handled>, job: &JobId, run: &Run, deadline: Instant) -> Option<Handled> {
         match timeout_at(deadline + GRACE, task).await {
             Ok(Ok(handled)) => Some(handled),
+            // The runtime of the handlers is shut down: the process ends.
+            Ok(Err(error)) if error.is_cancelled() => None,
             Ok(Err(error)) => {
                 let panic = error.into_panic();
                 let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_parts::MustEnd;
 use hookfast_queue::{Hint, Queue};
 use hookfast_store::{JobId, LostRun, Settlement, StoreError, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -40,8 +39,6 @@ pub(crate) struct Settler {
     pub(crate) leases: Arc<Leases>,
     pub(crate) trouble: Arc<Trouble>,
     pub(crate) look_again: Arc<LookAgain>,
-    /// For a store that cannot be used any more.
-    pub(crate) must_end: MustEnd,
 }
 
 impl Settler {
@@ -96,10 +93,9 @@ impl Settler {
                     let job = &part[0].job;
                     tracing::error!(event_id = %job.event, handler = %job.handler, problem, "an outcome cannot be written; the job will be run again");
                 }
-                // The store is closed or damaged: the next process finds the lease ended.
+                // The process ends, and the next one finds that the leases have ended.
                 Err(error @ StoreError::Broken(_)) => {
                     tracing::error!(%error, jobs = part.len(), "outcomes could not be written");
-                    self.must_end.because_of_the_store();
                     return;
                 }
                 Err(error @ StoreError::Unavailable(_)) => {

@@ -66,6 +66,12 @@ pub use work::{
 /// A database that can do all of it.
 #[async_trait]
 pub trait Store: Record + Work + Operate {
+    /// Waits until the store promises nothing more, because of an I/O error, and says what happened. On Postgres that is
+    /// never: its server ends itself then.
+    async fn broken(&self) -> String {
+        std::future::pending().await
+    }
+
     /// Lets go of the database after what is under way has ended.
     async fn close(&self);
 }

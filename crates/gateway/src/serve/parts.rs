@@ -66,7 +66,7 @@ impl Gateway {
             .then(receiving.into_iter().chain(workers.map(|workers| workers.start(self, &shared))))
             .then([admin.into_part(), Part::of_task("the upkeep of the metrics", upkeep)])
             .then([queue_part(shared.queue)])
-            .then([shared.keeping.part()]);
+            .then([shared.keeping.part(&tasks, &self.must_end)]);
         Ok((parts, reload))
     }
 

@@ -1,7 +1,8 @@
 //! What the caller can do about an error of one of the two drivers.
 
 use std::fmt::Display;
-use std::sync::OnceLock;
+
+use tokio::sync::SetOnce;
 
 use crate::StoreError;
 use crate::faults::{Protection, is_off};
@@ -35,7 +36,7 @@ impl DriverError for rusqlite::Error {
 }
 
 /// What the caller can do about an error; whatever ends all promises is noted.
-pub(super) fn classify(error: &impl DriverError, broken: &OnceLock<String>) -> StoreError {
+pub(super) fn classify(error: &impl DriverError, broken: &SetOnce<String>) -> StoreError {
     let problem = error.to_string();
     // Without what the extended code adds.
     match error.code().map(|code| code & 0xff) {

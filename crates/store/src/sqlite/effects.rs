@@ -1,11 +1,12 @@
 //! The markers of side effects, in transactions that hold the writer.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use hookfast_webhook::HandlerName;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Error, Row};
 use time::OffsetDateTime;
+use tokio::sync::SetOnce;
 use uuid::Uuid;
 
 use super::moment::{micros, now};
@@ -25,7 +26,7 @@ RETURNING id, runs, is_done, result
 
 pub(super) async fn begin(
     mut transaction: Writing,
-    broken: &Arc<OnceLock<String>>,
+    broken: &Arc<SetOnce<String>>,
     effect: &EffectKey<'_>,
 ) -> Result<BegunEffect, EffectError> {
     // An own effect is done when this transaction is committed, and nobody sees it before.
@@ -58,7 +59,7 @@ pub(super) async fn begin(
 pub(crate) struct OpenTransaction {
     writing: Writing,
     /// The store's first I/O error.
-    broken: Arc<OnceLock<String>>,
+    broken: Arc<SetOnce<String>>,
     /// A statement was given up or ended by force. SQLite may have undone everything before it, and would commit every further
     /// statement by itself, without the marker.
     is_undone: bool,
@@ -67,7 +68,7 @@ pub(crate) struct OpenTransaction {
 const UNDONE: &str = "a statement of the effect was given up or ended by force, so that nothing of the effect is there";
 
 impl OpenTransaction {
-    fn new(writing: Writing, broken: &Arc<OnceLock<String>>) -> Self {
+    fn new(writing: Writing, broken: &Arc<SetOnce<String>>) -> Self {
         Self { writing, broken: Arc::clone(broken), is_undone: false }
     }
 

@@ -26,7 +26,7 @@ mod work;
 mod writes;
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -34,6 +34,7 @@ use bytes::Bytes;
 use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::SetOnce;
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
@@ -79,7 +80,7 @@ pub(crate) struct SqliteStore {
     readers: SqlitePool,
     checkpoints: JoinHandle<()>,
     /// The first I/O error. After a failed fsync the next commit may *seem* to work, so from then on nothing is promised.
-    broken: Arc<OnceLock<String>>,
+    broken: Arc<SetOnce<String>>,
     dispatch_grace: Duration,
     /// Held by the gateway of this file.
     lock: Option<File>,
@@ -262,6 +263,10 @@ impl Operate for SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
+    async fn broken(&self) -> String {
+        self.broken.wait().await.clone()
+    }
+
     async fn close(&self) {
         // Waits for what is under way; whoever comes later finds the store closed.
         let alone = self.alone.lock().await;
@@ -383,7 +388,7 @@ fn too_long(_: Elapsed) -> StoreError {
 }
 
 /// Commits, to the end also if the caller does not wait for it: an I/O error must be noted in any case.
-async fn commit(writing: Writing, broken: &Arc<OnceLock<String>>) -> Result<(), StoreError> {
+async fn commit(writing: Writing, broken: &Arc<SetOnce<String>>) -> Result<(), StoreError> {
     let noted = Arc::clone(broken);
     let end = tokio::spawn(async move { writing.commit().await.map_err(|error| classify(&error, &noted)) });
     end.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))

@@ -4,12 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
+use tokio::sync::SetOnce;
 
 use super::limit::StatementLimit;
 use super::lock::{Words, lock};
@@ -177,7 +178,7 @@ impl SqliteStore {
         connection.close().await.map_err(unreachable)?;
         let recorder = Mutex::new(Some(Writer::open(file)?));
         let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(file.options().read_only(true));
-        let (alone, broken) = (Arc::default(), Arc::new(OnceLock::new()));
+        let (alone, broken) = (Arc::default(), Arc::new(SetOnce::new()));
         let not_opened = |error: io::Error| OpenError::File(format!("{}: {error}", file.name()));
         let opened = Arc::new(File::open(file.path).map_err(not_opened)?);
         let checkpoints = Checkpoints {
@@ -366,7 +367,7 @@ struct Checkpoints {
     connection: SqliteConnection,
     file: Arc<File>,
     alone: Arc<tokio::sync::Mutex<()>>,
-    broken: Arc<OnceLock<String>>,
+    broken: Arc<SetOnce<String>>,
     /// What the last one found. A WAL that was moved as a whole starts over by itself, and may then look the same again; but
     /// such a one is flushed by SQLite.
     last: Pages,

@@ -1,9 +1,10 @@
 //! Effects that are one statement each, many in a transaction.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Error, Row};
+use tokio::sync::SetOnce;
 use uuid::Uuid;
 
 use super::moment::now;
@@ -15,7 +16,7 @@ use crate::{EffectWrite, StoreError, Written};
 
 pub(super) async fn write(
     mut transaction: Writing,
-    broken: &Arc<OnceLock<String>>,
+    broken: &Arc<SetOnce<String>>,
     writes: &[EffectWrite],
 ) -> Result<Vec<Written>, StoreError> {
     let judged = |error: Error| match is_outage(&error) {
