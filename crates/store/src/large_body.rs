@@ -1,8 +1,8 @@
-//! Large bodies. Each is written in parts, in commits of their own, before the event that it belongs to: in one piece it would keep
-//! everything else from being written for as long as the disk needs for all of it.
+//! Large bodies. Each is written in parts, in commits of their own, before the event that it belongs to: in one piece it would
+//! keep everything else from being written for as long as the disk needs for all of it.
 //!
-//! The transaction that records the event also marks its body as recorded. A body without that mark belongs to nothing, as after a
-//! crash or when the event turned out to be a resend; it is cleared when the next large body comes an hour later.
+//! The transaction that records the event also marks its body as recorded. A body without that mark belongs to nothing, as
+//! after a crash or when the event turned out to be a resend; it is cleared when the next large body comes an hour later.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
