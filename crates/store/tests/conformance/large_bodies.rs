@@ -7,6 +7,7 @@ use crate::database::{Database, claim_one, event_with_body, job_of, paid, routed
 
 const BODIES: &str = "SELECT count(*) FROM large_bodies";
 const PARTS: &str = "SELECT count(*) FROM body_parts";
+const BYTES: &str = "SELECT cast(sum(length(bytes)) AS bigint) FROM body_parts";
 
 /// A body of some megabytes, of which no two parts are equal.
 fn large_text(id: &str) -> String {
@@ -53,13 +54,13 @@ async fn an_event_without_a_body_has_an_empty_one(database: Database) {
 async fn the_body_of_a_resend_is_not_kept(database: Database) {
     let store = database.open().await;
     store.record(&[large("evt_1")]).await.unwrap();
-    let parts = database.number(PARTS).await;
+    let bytes = database.number(BYTES).await;
     for _ in 0..2 {
         assert_eq!(store.record(&[large("evt_1")]).await.unwrap(), [Recorded::Duplicate]);
     }
     // And where the key is taken while the body is written: by another event of the same request.
     assert_eq!(store.record(&[large("evt_2"), large("evt_2")]).await.unwrap(), [Recorded::New, Recorded::Duplicate]);
-    assert_eq!((database.number(BODIES).await, database.number(PARTS).await), (2, 2 * parts));
+    assert_eq!((database.number(BODIES).await, database.number(BYTES).await), (2, 2 * bytes));
     assert_eq!(database.resends().await, 3);
 }
 
