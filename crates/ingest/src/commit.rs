@@ -34,9 +34,10 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Whether this many events justify a second concurrent commit.
-    fn are_worth_a_commit(self, events: usize) -> bool {
-        events >= self.events / WORTH_A_COMMIT
+    /// Whether so much waits that it justifies a second concurrent commit. It is counted in events, or in requests where only
+    /// their number is known: each has an event at least.
+    fn are_worth_a_commit(self, waiting: usize) -> bool {
+        waiting >= self.events / WORTH_A_COMMIT
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Held {
     token: Token,
     attempt: u32,
     claimed_at: OffsetDateTime,
-    /// The message that told us of it.
+    /// The message that told us of it. A renewal shares it, to tell the queue that the job is in progress.
     pulled: Option<Arc<Pulled>>,
     /// Cancelled when the job is not ours any more.
     lost: CancellationToken,
@@ -66,13 +66,13 @@ impl Leases {
         }
     }
 
-    pub(crate) fn hold(&self, claimed: &Claimed, pulled: Option<Arc<Pulled>>) -> CancellationToken {
+    pub(crate) fn hold(&self, claimed: &Claimed, pulled: Option<Pulled>) -> CancellationToken {
         let (lost, now) = (CancellationToken::new(), Instant::now());
         let held = Held {
             token: claimed.token,
             attempt: claimed.attempt,
             claimed_at: OffsetDateTime::now_utc(),
-            pulled,
+            pulled: pulled.map(Arc::new),
             lost: lost.clone(),
             since: now,
             renewed_at: now,
@@ -93,10 +93,13 @@ impl Leases {
         }
     }
 
-    /// Lets go of a job, unless it is another run's by now. Gives its message.
-    pub(crate) fn let_go(&self, job: &JobId, token: Token) -> Option<Arc<Pulled>> {
+    /// Lets go of a job, unless it is another run's by now. Gives its message; not if a renewal is just about it, and then it
+    /// comes again and is done with.
+    pub(crate) fn let_go(&self, job: &JobId, token: Token) -> Option<Pulled> {
         let mut jobs = self.lock();
-        if jobs.get(job)?.token == token { jobs.remove(job)?.pulled } else { None }
+        let is_ours = jobs.get(job)?.token == token;
+        let pulled = if is_ours { jobs.remove(job)?.pulled } else { None };
+        pulled.and_then(Arc::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Held>> {

@@ -199,7 +199,7 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
         bodies: BodyMemory::new(config.body_memory),
         ended,
         jobs: jobs.clone(),
-        handlers: handlers.clone(),
+        for_handlers: handlers.clone(),
         look_again,
         shutdown: shutdown.clone(),
         stuck: AtomicUsize::new(0),

@@ -1,6 +1,6 @@
 //! One run of a claimed job: the body is fetched, and the handler runs until its deadline.
 //!
-//! Before it, `Worker::start` has a claimed job and its place. `AnyHandler::run` reads the payload and calls the team's
+//! Before it, `Worker::run_claimed` has a claimed job and its place. `AnyHandler::run` reads the payload and calls the team's
 //! `Handler::handle`; its effects are in `handler::effects`. After it, `Worker::end` sends the outcome to `settle`.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Worker {
         &self,
         mut claimed: Claimed,
         lost: &CancellationToken,
-        place: OwnedSemaphorePermit,
+        on_board: Option<OwnedSemaphorePermit>,
     ) -> Option<Ended> {
         let metrics = self.metrics.of(&claimed.event.source);
         let (job, token, attempt) = (claimed.job.clone(), claimed.token, claimed.attempt);
@@ -49,7 +49,7 @@ impl Worker {
         log_failure(&job, attempt, &outcome);
         let (duration, worker) = (start.elapsed(), Arc::clone(&self.shared.name));
         let settlement = Settlement { job, token, attempt, started_at, duration, worker, outcome };
-        Some(Ended { settlement, metrics, place })
+        Some(Ended { settlement, metrics, on_board })
     }
 
     /// Reads a body among the handlers: copying a large one takes time, in which claims and commits would wait. Large ones of
@@ -60,7 +60,7 @@ impl Worker {
             true => None,
             false => Some(self.fetching_large.acquire().await.expect("the semaphore is never closed")),
         };
-        let reading = self.shared.handlers.spawn(async move { store.body(event, size_bytes).await });
+        let reading = self.shared.for_handlers.spawn(async move { store.body(event, size_bytes).await });
         AbortOnDropHandle::new(reading).await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
     }
 
@@ -126,7 +126,7 @@ impl Worker {
     /// Starts the handler where it can do no harm.
     fn spawn(&self, claimed: Claimed, run: Arc<Run>, settings: &Settings, deadline: Instant) -> JoinHandle<Handled> {
         let (handler, allowed) = (Arc::clone(&settings.handler), settings.config.deadline);
-        self.shared.handlers.spawn(async move {
+        self.shared.for_handlers.spawn(async move {
             let handled = timeout_at(deadline, handler.run(claimed, run.effects())).await;
             handled.unwrap_or_else(|_| Err(run.past_deadline(allowed)))
         })

@@ -27,8 +27,8 @@ pub(crate) struct Ended {
     pub(crate) settlement: Settlement,
     /// Where it is counted.
     pub(crate) metrics: Arc<JobMetrics>,
-    /// The job's place in the process, free once it is settled.
-    pub(crate) place: OwnedSemaphorePermit,
+    /// The job's place among those that its worker has claimed, which is free once the job is settled. A job that runs apart has none.
+    pub(crate) on_board: Option<OwnedSemaphorePermit>,
 }
 
 /// Writes outcomes.
@@ -57,9 +57,9 @@ impl Settler {
         let metrics: Vec<_> = batch.iter().map(|ended| Arc::clone(&ended.metrics)).collect();
         self.write(&settlements, &metrics).await;
         faults::pass(Point::AfterSettle);
-        let settled = |Ended { settlement, place, .. }: Ended| {
-            drop(place);
-            self.leases.let_go(&settlement.job, settlement.token).and_then(Arc::into_inner)
+        let settled = |Ended { settlement, on_board, .. }: Ended| {
+            drop(on_board);
+            self.leases.let_go(&settlement.job, settlement.token)
         };
         let pulled: Vec<_> = batch.into_iter().filter_map(settled).collect();
         // The server of the queue may be slow, and the next outcomes must not wait for it.

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     /// Jobs that are claimed.
     pub(crate) jobs: TaskTracker,
     /// Where handlers run, away from everything else: one that does not yield must not stop renewing and receiving.
-    pub(crate) handlers: Handle,
+    pub(crate) for_handlers: Handle,
     /// The handlers whose walk is to start over.
     pub(crate) look_again: Arc<LookAgain>,
     /// No new runs.
@@ -103,11 +103,10 @@ pub(crate) struct Settings {
     pub(crate) config: HandlerConfig,
 }
 
-/// What a run has while it runs.
+/// What a run has while it runs: a place of its handler and of the process, and memory for its body.
 struct Place {
-    /// Its place in the process.
-    of_process: OwnedSemaphorePermit,
-    _own: OwnedSemaphorePermit,
+    _of_handler: OwnedSemaphorePermit,
+    _of_process: OwnedSemaphorePermit,
     _body: Option<[OwnedSemaphorePermit; 2]>,
 }
 
@@ -228,9 +227,9 @@ impl Worker {
         let mut pulled: HashMap<EventId, Pulled> =
             pulled.into_iter().map(|pulled| (pulled.hint.event, pulled)).collect();
         for job in claimed {
-            let pulled = pulled.remove(&job.job.event).map(Arc::new);
-            let place = places.split(1).expect("no more jobs than messages, no more messages than places");
-            self.start(job, pulled, place);
+            let pulled = pulled.remove(&job.job.event);
+            let on_board = places.split(1).expect("no more jobs than messages, no more messages than places");
+            self.start(job, pulled, on_board);
         }
         drop(places);
         for pulled in pulled.into_values() {
@@ -266,20 +265,10 @@ impl Worker {
         }
     }
 
-    fn start(self: &Arc<Self>, claimed: Claimed, pulled: Option<Arc<Pulled>>, place: OwnedSemaphorePermit) {
+    fn start(self: &Arc<Self>, claimed: Claimed, pulled: Option<Pulled>, on_board: OwnedSemaphorePermit) {
         let lost = self.shared.leases.hold(&claimed, pulled);
         let worker = Arc::clone(self);
-        self.shared.jobs.spawn(async move {
-            let (job, token) = (claimed.job.clone(), claimed.token);
-            match worker.place(&claimed).await {
-                Some(running) => {
-                    let ended = worker.run_job(claimed, &lost, place).await;
-                    drop(running);
-                    worker.end(&job, token, ended).await;
-                }
-                None => worker.give_up(job, token).await,
-            }
-        });
+        self.shared.jobs.spawn(async move { worker.run_claimed(claimed, &lost, Some(on_board)).await });
     }
 
     /// Runs one job, however often it has crashed, and settles it. Nothing if it cannot be claimed.
@@ -287,15 +276,18 @@ impl Worker {
         let claim = Claim { crashes_below: None, ..self.claim_of(slice::from_ref(&event)) };
         // Another process may have been faster.
         let Some(claimed) = self.claim(&claim).await?.pop() else { return Ok(()) };
-        let (job, token) = (claimed.job.clone(), claimed.token);
         let lost = self.shared.leases.hold(&claimed, None);
-        let Some(place) = self.place(&claimed).await else {
-            self.give_up(job, token).await;
-            return Ok(());
-        };
-        let ended = self.run_job(claimed, &lost, place.of_process).await;
-        self.end(&job, token, ended).await;
+        self.run_claimed(claimed, &lost, None).await;
         Ok(())
+    }
+
+    /// Runs a job that was claimed, from waiting for its place to handing over its outcome.
+    async fn run_claimed(&self, claimed: Claimed, lost: &CancellationToken, on_board: Option<OwnedSemaphorePermit>) {
+        let (job, token) = (claimed.job.clone(), claimed.token);
+        let Some(place) = self.place(&claimed).await else { return self.give_up(job, token).await };
+        let ended = self.run_job(claimed, lost, on_board).await;
+        drop(place);
+        self.end(&job, token, ended).await;
     }
 
     /// Waits for a place to run in, of this handler and of the process, and for memory for the body. `None` when the worker
@@ -303,10 +295,11 @@ impl Worker {
     /// it waits for its body's memory.
     async fn place(&self, claimed: &Claimed) -> Option<Place> {
         let place = async {
-            let own = self.running.take(1).await;
+            let of_handler = self.running.take(1).await;
             let body = self.room_for(claimed).await;
-            let place = Arc::clone(&self.shared.running).acquire_owned().await.expect("the semaphore is never closed");
-            Place { of_process: place, _own: own, _body: body }
+            let of_process = Arc::clone(&self.shared.running).acquire_owned().await;
+            let of_process = of_process.expect("the semaphore is never closed");
+            Place { _of_handler: of_handler, _of_process: of_process, _body: body }
         };
         tokio::select! {
             biased;
@@ -347,7 +340,7 @@ impl Worker {
             self.hand_back(&together).await;
         }
         // The sweeper sends a new one.
-        if let Some(pulled) = self.shared.leases.let_go(&job, token).and_then(Arc::into_inner) {
+        if let Some(pulled) = self.shared.leases.let_go(&job, token) {
             pulled.acknowledge().await;
         }
     }
