@@ -97,7 +97,7 @@ fn assert_no_start(folder: &Path, line: &str) {
 
 #[test]
 fn case_05_one_flipped_bit_in_body_or_signature_is_refused() {
-    let gateway = gateway();
+    let gateway = setup().ingest("refusals_per_address = \"1000000/s\"").start();
     let request = sample(1);
     let bodies = flips(&request.body).map(|(place, body)| (place, Request { body: body.into(), ..request.clone() }));
     assert_each_refused(&gateway, bodies);
