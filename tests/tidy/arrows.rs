@@ -28,7 +28,8 @@ const IO: [&str; 6] = ["tokio", "sqlx", "rusqlite", "hyper", "axum", "reqwest"];
 fn may_know(folder: &str) -> Result<Option<&'static [&'static str]>, String> {
     Ok(Some(match folder {
         "crates/webhook" | "crates/parts" => &[],
-        "crates/store" | "crates/queue" => &["hookfast-webhook"],
+        "crates/store" => &["hookfast-webhook"],
+        "crates/queue" => &["hookfast-webhook", "hookfast-parts"],
         "crates/handler" => &["hookfast-webhook", "hookfast-store"],
         "crates/processor" => {
             &["hookfast-webhook", "hookfast-handler", "hookfast-store", "hookfast-queue", "hookfast-parts"]

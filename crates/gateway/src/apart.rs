@@ -47,19 +47,20 @@ impl RunApart for OwnProcess {
         let mut child = self.start(job)?;
         tracing::info!(event_id = %job.event, handler = %job.handler, "a job that crashed before is run in a process of its own");
         let ended = async {
-            match stop.run_until_cancelled(ended(&mut child)).await {
+            match stop.run_until_cancelled(until_ended(&mut child)).await {
                 Some(status) => status,
                 None => {
                     drop(child.stdin.take());
-                    ended(&mut child).await
+                    until_ended(&mut child).await
                 }
             }
         };
         match timeout(self.longest_run() + AROUND_A_RUN, ended).await {
             Ok(status) => said(status?),
             Err(_) => {
+                tracing::error!(event_id = %job.event, handler = %job.handler, "a job that is run in a process of its own does not end; the process is killed, which counts as a crash of the job");
                 child.kill()?;
-                child.wait().map(drop)
+                until_ended(&mut child).await.map(drop)
             }
         }
     }
@@ -92,7 +93,7 @@ impl OwnProcess {
     }
 }
 
-async fn ended(child: &mut Child) -> Result<ExitStatus> {
+async fn until_ended(child: &mut Child) -> Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
@@ -124,16 +125,21 @@ pub(crate) fn run_job(config: &Config, event: Uuid, handler: &HandlerName) -> st
         let store = hookfast_store::open(&config.store, Migrate::Never).await?;
         let assigned = assigned(config, &Role::All).into_iter().find(|assigned| assigned.name == *handler);
         let assigned = assigned.ok_or_else(|| Exit::Failed(format!("there is no handler `{handler}`")))?;
+        let must_end = MustEnd::default();
         let surroundings = Surroundings {
             store: Arc::clone(&store) as _,
             queue: Arc::new(MemoryQueue::new(1)),
             handlers: for_handlers.handle().clone(),
             apart: None,
-            // This process ends with its one job in any case.
-            must_end: MustEnd::default(),
+            must_end: must_end.clone(),
         };
         let job = JobId { event: EventId(event), handler: handler.clone() };
-        hookfast_processor::run_one(surroundings, assigned, &job, config.work.clone(), stop).await?;
+        let run = hookfast_processor::run_one(surroundings, assigned, &job, config.work.clone(), stop);
+        tokio::select! {
+            ran = run => ran?,
+            reason = must_end.wait() => return Err(Exit::Failed(reason.to_owned())),
+            problem = store.broken() => return Err(Exit::Failed(problem)),
+        }
         let _ = timeout(CLOSE_WITHIN, store.close()).await;
         Ok(())
     });

@@ -88,17 +88,22 @@ impl Keeping {
         must_end.because_of_the_store();
     }
 
+    async fn close(&self) {
+        if let Some(store) = self.store() {
+            store.close().await;
+        }
+        if let Self::Spooled(_, way) = self {
+            way.spool.close().await;
+        }
+    }
+
     /// The store is watched until it is closed, which is after what is under way has ended.
     pub(crate) fn part(self: Arc<Self>, tasks: &Tasks, must_end: &MustEnd) -> Part {
         let watching = tasks.spawn("store", Arc::clone(&self).watch(must_end.clone()));
         Part::new("the store", CLOSE_WITHIN, "what is not committed is undone", async move {
             watching.abort();
-            if let Some(store) = self.store() {
-                store.close().await;
-            }
-            if let Self::Spooled(_, way) = &*self {
-                way.spool.close().await;
-            }
+            // In a task of its own: a disk that stands still blocks its thread, and this deadline must pass all the same.
+            let _ = tokio::spawn(async move { self.close().await }).await;
         })
     }
 }

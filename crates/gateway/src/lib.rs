@@ -86,5 +86,8 @@ fn in_runtime(task: impl Future<Output = Result<(), Exit>>) -> Result<(), Exit> 
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let workers = cores.saturating_sub(1).max(1);
     let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(Exit::failed)?;
-    runtime.block_on(task)
+    let ended = runtime.block_on(task);
+    // Something may wait for a disk that stands still, and the process ends all the same.
+    runtime.shutdown_background();
+    ended
 }

@@ -199,7 +199,10 @@ impl Background {
     /// was closed can keep the committers alive until its runtime ends.
     async fn end(self, end: Instant) {
         let end = end.max(Instant::now() + COMMIT_WITHIN);
-        let _ = timeout_at(end, async { tokio::join!(self.committers.ended(), self.large_committers.ended()) }).await;
+        let committed = async { tokio::join!(self.committers.ended(), self.large_committers.ended()) };
+        if timeout_at(end, committed).await.is_err() {
+            tracing::warn!("the shutdown did not wait for all commits; no 2xx was answered for what they were about");
+        }
         self.last_call.cancel();
         let end = end.max(Instant::now() + FOLLOW_WITHIN);
         if timeout_at(end, self.followers.ended()).await.is_err() {

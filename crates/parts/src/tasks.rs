@@ -30,17 +30,25 @@ impl Tasks {
     /// Starts a task. If it panics, that is counted and logged, and the process must end. The task goes on when the handle
     /// is dropped.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        let (panics, must_end) = (counter!(PANICS, "task" => name), self.must_end.clone());
-        panics.increment(0);
-        let watched = async move {
+        counter!(PANICS, "task" => name).increment(0);
+        self.tracker.spawn_on(self.watched(name, task), &self.runtime)
+    }
+
+    /// A task that is watched in the same way, and that something else starts and waits for.
+    pub fn watched(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let must_end = self.must_end.clone();
+        async move {
             // A task that panicked is not used any more.
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-                panics.increment(1);
+                counter!(PANICS, "task" => name).increment(1);
                 tracing::error!(task = name, "a background task panicked, so the process must end; start it again");
                 must_end.because(reason(name));
             }
-        };
-        self.tracker.spawn_on(watched, &self.runtime)
+        }
     }
 
     /// Waits until all tasks have ended.

@@ -112,12 +112,15 @@ impl Leases {
         loop {
             timer.tick().await;
             faults::panic_in(Task::Leases);
-            let heard = self.pardon(Vec::new()).await;
-            let renewed = self.renew(self.lease / RENEWED_AFTER).await;
-            // Last, because it may wait for an effect of another worker.
-            let handed_back = self.hand_back_unanswered().await;
-            if let Err(error) = renewed.and(heard).and(handed_back) {
+            if let Err(error) = self.renew(self.lease / RENEWED_AFTER).await {
                 tracing::warn!(%error, "leases could not be renewed; trying again");
+            }
+            // Both come after it, because they may wait for an effect of another worker.
+            if let Err(error) = self.pardon(Vec::new()).await {
+                tracing::warn!(%error, "runs that lost their lease count as crashes until the store hears of them");
+            }
+            if let Err(error) = self.hand_back_unanswered().await {
+                tracing::warn!(%error, "jobs of claims without an answer could not be handed back; trying again");
             }
         }
     }
@@ -142,14 +145,14 @@ impl Leases {
             }
         }
         let lost = jobs.iter().filter(|(job, _)| renewed.lost.contains(job));
-        let lost = lost.filter_map(|(job, token)| self.lose(job, *token)).collect();
+        self.unheard().extend(lost.filter_map(|(job, token)| self.lose(job, *token)));
         // The server of the queue may be slow, and the next renewal must not wait for it.
         tokio::spawn(async move {
             for pulled in pulled {
                 pulled.in_progress().await;
             }
         });
-        self.pardon(lost).await
+        Ok(())
     }
 
     fn to_renew(&self, older_than: Duration) -> (Vec<(JobId, Token)>, Vec<Arc<Pulled>>) {
@@ -178,9 +181,12 @@ impl Leases {
         if unheard.is_empty() {
             return Ok(());
         }
-        self.store.pardon(&unheard).await?;
-        self.unheard().retain(|run| !unheard.contains(run));
-        Ok(())
+        let pardoned = self.store.pardon(&unheard).await;
+        // Something that the store refuses will be refused again: they stay crashes.
+        if !matches!(pardoned, Err(StoreError::Unavailable(_))) {
+            self.unheard().retain(|run| !unheard.contains(run));
+        }
+        pardoned
     }
 
     fn unheard(&self) -> MutexGuard<'_, Vec<LostRun>> {
@@ -316,6 +322,7 @@ mod tests {
         let kept = store.claim(&kept.job).await.expect("it is pending again");
         let kept_token = leases.hold(&kept, None);
         leases.renew(Duration::ZERO).await.expect("the store answers");
+        leases.pardon(Vec::new()).await.expect("the store answers");
         assert!(is_lost.is_cancelled() && is_kept_lost.is_cancelled() && !kept_token.is_cancelled());
         let history = "SELECT failure FROM attempts ORDER BY event_id";
         assert_eq!(store.rows(history).await, [["interrupted"], ["crash"]], "this process lives");

@@ -33,7 +33,6 @@ mod writes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ::metrics::{counter, gauge};
@@ -100,8 +99,8 @@ pub struct Surroundings {
     pub handlers: Handle,
     /// How suspects are run in a process of their own. Without it they run here, beside the others.
     pub apart: Option<Arc<dyn RunApart>>,
-    /// Says that the process must end: the store is damaged, a background task panicked, too many threads are lost to
-    /// handlers that do not yield, or one is lost with a transaction.
+    /// Says that the process must end: a background task panicked, or handlers that do not yield keep too many threads or an open
+    /// transaction.
     pub must_end: MustEnd,
 }
 
@@ -119,7 +118,7 @@ pub struct Running {
 /// Starts to work for these handlers.
 pub async fn start(surroundings: Surroundings, assigned: Vec<Assigned>, config: Config) -> Result<Running, StoreError> {
     table::make_all(&*surroundings.store, &assigned).await?;
-    let (mut running, shared) = start_workers(&surroundings, config);
+    let (mut running, shared) = start_shared(&surroundings, config);
     running.table.assign(assigned, Tables::Made);
     let sweeper = Sweeper {
         store: Arc::clone(&shared.store),
@@ -151,7 +150,7 @@ pub async fn run_one(
     config: Config,
     stop: CancellationToken,
 ) -> Result<(), StoreError> {
-    let (running, shared) = start_workers(&surroundings, config);
+    let (running, shared) = start_shared(&surroundings, config);
     let worker = Worker::new(Arc::clone(&shared), assigned);
     // A claim that is broken off would leave the job to its lease, and that is a crash.
     let ran = tokio::select! {
@@ -173,8 +172,8 @@ async fn stopped_and_claimed(stop: &CancellationToken, leases: &Leases) {
     let _ = timeout(CLAIM_WITHIN, leases.until_first()).await;
 }
 
-/// Starts what all workers share: what writes outcomes and renews leases. There are no workers yet.
-fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, Arc<Shared>) {
+/// Starts what all workers share: what writes outcomes and renews leases.
+fn start_shared(surroundings: &Surroundings, mut config: Config) -> (Running, Arc<Shared>) {
     if faults::is_off(Protection::CrashLimit) {
         config.crash_limit = u32::MAX;
     }
@@ -202,7 +201,7 @@ fn start_workers(surroundings: &Surroundings, mut config: Config) -> (Running, A
         for_handlers: handlers.clone(),
         look_again,
         shutdown: shutdown.clone(),
-        stuck: AtomicUsize::new(0),
+        stuck: Arc::default(),
         background: background.clone(),
         must_end: must_end.clone(),
         config,
@@ -241,10 +240,15 @@ impl Running {
             // One of them may wait for the store.
             self.table.tasks.ended().await;
             self.jobs.wait().await;
+            // Their outcomes are written, too, which takes as long as the store is away.
+            self.leases.until_empty().await;
         };
         if timeout(self.shutdown_timeout, all_ended).await.is_err() {
             let jobs = self.jobs.len();
-            tracing::warn!(jobs, "jobs were still running at the end of the shutdown; they are run again at once");
+            tracing::warn!(
+                jobs,
+                "jobs were still running or not settled at the end of the shutdown; they are run again at once"
+            );
             let why = "the process was shut down before the run ended";
             match timeout(INTERRUPT_WITHIN, self.leases.interrupt_all(why)).await {
                 Ok(Ok(())) => {}
@@ -256,7 +260,7 @@ impl Running {
         for attendant in &self.attendants {
             attendant.abort();
         }
-        // Those who watch hold the way to the settler, which ends when all of them are gone.
+        // These tasks hold senders of the settler's channel. The settler ends when the last sender is dropped.
         for attendant in self.attendants {
             let _ = attendant.await;
         }
@@ -301,17 +305,17 @@ async fn look_at_backlog(shared: Arc<Shared>, table: Arc<Table>) {
     }
 }
 
-/// A thread that a handler keeps does not come back. When half of them are gone, starting anew is better than going on.
+/// When handlers that do not yield keep half of the threads, starting anew is better than going on.
 async fn watch_threads(shared: Arc<Shared>) {
     let threads = shared.config.threads;
     let mut timer = interval(Duration::from_secs(1));
     loop {
         timer.tick().await;
         if shared.stuck.load(std::sync::atomic::Ordering::Relaxed) * 2 >= threads {
-            tracing::error!(threads, "half of the threads are lost to handlers that do not yield");
+            tracing::error!(threads, "handlers that do not yield keep half of the threads");
             shared.must_end.because(
-                "half of the threads of `[work]` are lost to handlers that do not yield; the log names them. Start again: \
-                 their jobs count as crashed, and others that were not finished are run again",
+                "handlers that do not yield keep half of the threads of `[work]`; the log names them. Start again: their jobs \
+                 count as crashed, and others that were not finished are run again",
             );
             return;
         }

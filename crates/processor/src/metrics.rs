@@ -99,7 +99,7 @@ impl JobMetrics {
         }
     }
 
-    /// Counts a run whose job was given to another worker before its outcome was written.
+    /// Counts a run that had lost its job before its outcome was written.
     pub(crate) fn count_stale(&self) {
         self.stale.increment(1);
     }
@@ -168,7 +168,7 @@ pub fn describe() {
     );
     describe_counter!(
         "hookfast_stale_settle_total",
-        "Runs whose outcome was not written, because the job had been given to another worker meanwhile. Many mean that the lease is too short"
+        "Runs whose outcome was not written, because the run had lost its job meanwhile. Many mean that the lease is too short"
     );
     describe_histogram!(
         "hookfast_attempt_duration_seconds",
@@ -207,7 +207,7 @@ pub fn describe() {
     describe_gauge!("hookfast_queue_up", "Whether the queue works: 1 or 0. While it is down, jobs wait in the store");
     describe_gauge!(
         "hookfast_stuck_runs",
-        "Runs past their deadline that do not yield, each holding a thread until the process ends"
+        "Runs past their deadline that do not yield, each of which keeps a thread until it ends"
     );
 }
 

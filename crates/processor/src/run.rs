@@ -15,8 +15,8 @@ use metrics::gauge;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -91,16 +91,26 @@ impl Worker {
         let deadline = Instant::now() + settings.config.deadline;
         self.shared.leases.renew_until(&job, token, Some(deadline + GRACE));
         let run = self.begin(&claimed);
-        let task = self.spawn(claimed, Arc::clone(&run), &settings, deadline);
-        let abort = task.abort_handle();
-        let handled = tokio::select! {
-            handled = self.supervise(task, &job, &run, deadline) => handled?,
-            () = lost.cancelled() => {
-                abort.abort();
+        let mut task = self.spawn(claimed, Arc::clone(&run), &settings, deadline);
+        let ended = tokio::select! {
+            ended = timeout_at(deadline + GRACE, &mut task) => Some(ended),
+            () = lost.cancelled() => None,
+        };
+        let handled = match ended {
+            Some(Ok(ended)) => handled(ended)?,
+            Some(Err(_)) => {
+                self.leave_behind(task, &job, &run);
+                return None;
+            }
+            None => {
+                task.abort();
+                if timeout(GRACE, &mut task).await.is_err() {
+                    self.leave_behind(task, &job, &run);
+                }
                 return None;
             }
         };
-        // Also if the handler made light of it: an effect that it meant to have may be missing.
+        // This applies even if the handler returned `Ok`: one of its effects may be missing.
         Some(match run.pipeline_fault() {
             Some(message) => self.interrupted(interruptions, message),
             None => outcome_of(&settings.config.retry, attempt, handled),
@@ -114,7 +124,8 @@ impl Worker {
         Arc::new(Run::new(Arc::clone(&self.shared.store), claimed.job.clone(), claimed.token, hooks))
     }
 
-    /// Our own store has spoilt the run: it is repeated, ever later, until that has happened too often in a row.
+    /// The store failed during the run. The job runs again, after a longer wait each time. After `interruption_limit` such runs in
+    /// a row it is a dead letter.
     fn interrupted(&self, before: u32, message: String) -> Outcome {
         if before + 1 >= self.shared.config.interruption_limit {
             return Outcome::Dead { kind: FailureKind::Pipeline, message };
@@ -132,33 +143,23 @@ impl Worker {
         })
     }
 
-    /// Waits for the handler. One that does not stop at its deadline is left behind: its lease ends, and that counts as a
-    /// crash.
-    async fn supervise(&self, task: JoinHandle<Handled>, job: &JobId, run: &Run, deadline: Instant) -> Option<Handled> {
-        match timeout_at(deadline + GRACE, task).await {
-            Ok(Ok(handled)) => Some(handled),
-            // The runtime of the handlers is shut down: the process ends.
-            Ok(Err(error)) if error.is_cancelled() => None,
-            Ok(Err(error)) => {
-                let panic = error.into_panic();
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
-                Some(Err(Failure::retry(FailureKind::Panic, text)))
-            }
-            Err(_) => {
-                let stuck = self.shared.stuck.fetch_add(1, Relaxed) + 1;
-                gauge!("hookfast_stuck_runs").set(stuck as f64);
-                tracing::error!(event_id = %job.event, handler = %job.handler, "the handler is past its deadline and does not yield; a thread is lost to it");
-                if run.is_in_a_transaction() {
-                    tracing::error!(event_id = %job.event, handler = %job.handler, "it keeps a transaction, which others wait for: only the end of the process ends it");
-                    self.shared.must_end.because(
-                        "a handler that does not yield keeps a transaction, which others wait for; the log names it. Start \
-                         again: its job counts as crashed, and others that were not finished are run again",
-                    );
-                }
-                None
-            }
+    /// A handler that does not stop at its deadline, or when its job is lost, is left behind: its lease ends, and that counts as a
+    /// crash. It keeps its thread until it ends after all.
+    fn leave_behind(&self, task: JoinHandle<Handled>, job: &JobId, run: &Run) {
+        let stuck = Arc::clone(&self.shared.stuck);
+        gauge!("hookfast_stuck_runs").set((stuck.fetch_add(1, Relaxed) + 1) as f64);
+        tracing::error!(event_id = %job.event, handler = %job.handler, "the handler does not stop and does not yield; it keeps a thread");
+        if run.is_in_a_transaction() {
+            tracing::error!(event_id = %job.event, handler = %job.handler, "the handler holds an open transaction that blocks other writes; the process must end");
+            self.shared.must_end.because(
+                "a handler that does not yield keeps a transaction, which others wait for; the log names it. Start again: its \
+                 job counts as crashed, and others that were not finished are run again",
+            );
         }
+        tokio::spawn(async move {
+            let _ = task.await;
+            gauge!("hookfast_stuck_runs").set((stuck.fetch_sub(1, Relaxed) - 1) as f64);
+        });
     }
 
     fn count_lag(&self, claimed: &Claimed) {
@@ -167,6 +168,17 @@ impl Worker {
             self.metrics.lag.record(lag.as_seconds_f64().max(0.0));
         }
     }
+}
+
+/// What the handler said. Nothing if its runtime was shut down, as at the end of the process.
+fn handled(ended: Result<Handled, JoinError>) -> Option<Handled> {
+    let panic = match ended {
+        Ok(handled) => return Some(handled),
+        Err(error) => error.try_into_panic().ok()?,
+    };
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+    Some(Err(Failure::retry(FailureKind::Panic, text)))
 }
 
 /// What a run comes to.
@@ -207,7 +219,7 @@ fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
             tracing::info!(event_id = %event, %handler, "a job was {message}");
         }
         Outcome::Interrupted { message, .. } => {
-            tracing::warn!(event_id = %event, %handler, "the store went away under a job, which will be run again: {message}");
+            tracing::warn!(event_id = %event, %handler, "the store failed during a run; the job runs again: {message}");
         }
     }
 }

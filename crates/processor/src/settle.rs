@@ -91,7 +91,7 @@ impl Settler {
                 }
                 Err(StoreError::Rejected(problem)) => {
                     let job = &part[0].job;
-                    tracing::error!(event_id = %job.event, handler = %job.handler, problem, "an outcome cannot be written; the job will be run again");
+                    tracing::error!(event_id = %job.event, handler = %job.handler, problem, "an outcome cannot be written; the run counts as a crash when its lease ends");
                 }
                 // The process ends, and the next one finds that the leases have ended.
                 Err(error @ StoreError::Broken(_)) => {
@@ -138,7 +138,7 @@ fn count(settlements: &[Settlement], metrics: &[Arc<JobMetrics>], stale: &[JobId
     for (Settlement { job, outcome, duration, .. }, metrics) in settlements.iter().zip(metrics) {
         if stale.contains(job) {
             metrics.count_stale();
-            tracing::warn!(event_id = %job.event, handler = %job.handler, "a run ended after its job was given to another worker; its outcome does not count");
+            tracing::warn!(event_id = %job.event, handler = %job.handler, "a run ended after it had lost its job; its outcome does not count");
         } else {
             metrics.count(outcome, *duration);
         }

@@ -136,7 +136,7 @@ impl Sweeper {
             metrics.count_dead(FailureKind::Crash);
             // Jobs may have waited behind it.
             self.look_again.at(&job.handler);
-            tracing::error!(event_id = %job.event, handler = %job.handler, "a job took its process with it too often and is a dead letter");
+            tracing::error!(event_id = %job.event, handler = %job.handler, "too many runs of a job in a row ended without a word, and it is a dead letter");
         }
     }
 

@@ -10,7 +10,7 @@ use hookfast_webhook::HandlerName;
 use tokio::runtime::Handle;
 
 use crate::worker::Worker;
-use crate::{Assigned, Config, HandlerConfig, Running, Surroundings, start_workers};
+use crate::{Assigned, Config, HandlerConfig, Running, Surroundings, start_shared};
 
 /// A handler for tests that need none to run.
 pub(crate) struct Idle;
@@ -42,6 +42,6 @@ pub(crate) fn workers(store: &TestStore, queue: Arc<dyn Queue>, config: Config) 
         apart: None,
         must_end: MustEnd::default(),
     };
-    let (running, shared) = start_workers(&surroundings, config);
+    let (running, shared) = start_shared(&surroundings, config);
     (running, Worker::new(shared, assigned))
 }

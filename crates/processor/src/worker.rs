@@ -2,6 +2,7 @@
 //! claims their jobs, and finds places for them. After it, [`Worker::run_job`] in `run` runs a job that has its place.
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,8 +60,8 @@ pub(crate) struct Shared {
     pub(crate) look_again: Arc<LookAgain>,
     /// No new runs.
     pub(crate) shutdown: CancellationToken,
-    /// Threads that are lost to handlers that do not yield.
-    pub(crate) stuck: AtomicUsize,
+    /// Threads that handlers keep that do not yield.
+    pub(crate) stuck: Arc<AtomicUsize>,
     /// The tasks that all workers share, and those that write effects.
     pub(crate) background: Tasks,
     pub(crate) must_end: MustEnd,
@@ -151,7 +152,7 @@ impl Worker {
         let Assigned { handler, config, is_paused, sources, .. } = assigned;
         self.shared.metrics.begin(&self.name, &sources);
         if self.settings().config != config {
-            tracing::info!(handler = %self.name, "the handler is run in another way from now on");
+            tracing::info!(handler = %self.name, "the settings of the handler have changed");
         }
         let concurrency = config.concurrency;
         self.settings.send_replace(Arc::new(Settings { handler, config }));
@@ -195,7 +196,12 @@ impl Worker {
             // Claiming is not broken off by a shutdown: the jobs would be ours without our knowing.
             let worker = Arc::clone(self);
             let boarding = self.shared.jobs.spawn(async move { worker.board(pulled, places).await });
-            let is_claimed = boarding.await.is_ok_and(|claimed| claimed.is_ok());
+            let is_claimed = match boarding.await {
+                Ok(claimed) => claimed.is_ok(),
+                // The task of this worker is watched.
+                Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+                Err(_) => return,
+            };
             self.note_claim(max, is_claimed, concurrency);
             if !is_claimed {
                 sleep(PAUSE).await;
@@ -268,7 +274,9 @@ impl Worker {
     fn start(self: &Arc<Self>, claimed: Claimed, pulled: Option<Pulled>, on_board: OwnedSemaphorePermit) {
         let lost = self.shared.leases.hold(&claimed, pulled);
         let worker = Arc::clone(self);
-        self.shared.jobs.spawn(async move { worker.run_claimed(claimed, &lost, Some(on_board)).await });
+        // A panic of ours, not of the handler, would leave the job with a lease that is renewed for ever.
+        let run = async move { worker.run_claimed(claimed, &lost, Some(on_board)).await };
+        self.shared.jobs.spawn(self.shared.background.watched("run", run));
     }
 
     /// Runs one job, however often it has crashed, and settles it. Nothing if it cannot be claimed.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, ServerAddr};
+use hookfast_parts::Tasks;
 use hookfast_webhook::HandlerName;
 use percent_encoding::percent_decode_str;
 
@@ -142,16 +143,16 @@ fn login(address: &ServerAddr) -> Result<Option<Login>, ()> {
     })
 }
 
-/// Opens the queue and serves these handlers. It is no error if the servers cannot be reached: hints get through as
+/// Opens the queue and serves these handlers, with one of `tasks` that looks after the streams of a server. It is no error if the servers cannot be reached: hints get through as
 /// soon as they are back.
-pub async fn open(config: &Config, handlers: Vec<HandlerName>) -> Result<Arc<dyn Queue>, QueueError> {
+pub async fn open(config: &Config, handlers: Vec<HandlerName>, tasks: &Tasks) -> Result<Arc<dyn Queue>, QueueError> {
     Ok(match &config.url {
         QueueUrl::Memory => {
             let queue = MemoryQueue::new(config.capacity);
             queue.serve(&handlers).await;
             Arc::new(queue)
         }
-        QueueUrl::Nats(servers) => Arc::new(JetStreamQueue::connect(servers, config, handlers).await?),
+        QueueUrl::Nats(servers) => Arc::new(JetStreamQueue::connect(servers, config, handlers, tasks).await?),
     })
 }
 

@@ -11,8 +11,10 @@ use std::time::Duration;
 use async_nats::jetstream::{self, Context, stream};
 use futures_util::StreamExt;
 use hookfast_harness::{NatsVersion, PrivateNats};
+use hookfast_parts::{MustEnd, Tasks};
 use hookfast_queue::{Config, Dispatched, Hint, Pulled, Queue, QueueError, QueueUrl, open};
 use hookfast_webhook::{EventId, HandlerName, Priority};
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 /// The queue of one test, and its server if it has one.
@@ -51,7 +53,7 @@ impl Place {
     async fn try_open(&self, change: impl FnOnce(&mut Config)) -> Result<Arc<dyn Queue>, QueueError> {
         let mut config = self.config();
         change(&mut config);
-        open(&config, vec![ledger()]).await
+        open(&config, vec![ledger()], &tasks()).await
     }
 
     /// The names of the streams on the server, and the subjects of each.
@@ -88,6 +90,10 @@ const LEDGERS_STREAM: &str = "hookfast-hints-ledger";
 
 fn mail() -> HandlerName {
     HandlerName::new("mail").unwrap()
+}
+
+fn tasks() -> Tasks {
+    Tasks::new(&Handle::current(), &MustEnd::default())
 }
 
 fn ledger() -> HandlerName {
@@ -458,7 +464,7 @@ async fn streams_of_handlers_that_are_not_served_are_removed(place: Place) {
     queue.close().await;
     let mut config = place.config();
     config.capacity = 7;
-    let next = open(&config, vec![mail()]).await.unwrap();
+    let next = open(&config, vec![mail()], &tasks()).await.unwrap();
     place.until_streams_are(&["mail"]).await;
     next.close().await;
 }
@@ -468,7 +474,7 @@ async fn a_stream_that_another_process_removed_is_made_again(place: Place) {
     let queue = place.open().await;
     soon("a new stream is said to be empty", queue.emptied()).await;
     dispatch_all(&queue, &hints(3)).await;
-    let other = open(&place.config(), vec![mail()]).await.unwrap();
+    let other = open(&place.config(), vec![mail()], &tasks()).await.unwrap();
     place.until_streams_are(&["mail"]).await;
     let sent = hints(3);
     dispatch_all(&queue, &sent).await;
@@ -794,7 +800,7 @@ async fn nothing_comes_after_closing(place: Place) {
 async fn a_prefix_that_is_no_name_is_refused() {
     let mut config = Config::new("nats://127.0.0.1:1".parse().unwrap());
     config.prefix = "a.b".into();
-    assert!(matches!(open(&config, Vec::new()).await, Err(QueueError::Setting(_))));
+    assert!(matches!(open(&config, Vec::new(), &tasks()).await, Err(QueueError::Setting(_))));
 }
 
 macro_rules! on {

@@ -104,6 +104,26 @@ fn a_claim_whose_answer_is_lost_is_handed_back() {
     assert_eq!((receiver.count("attempts"), receiver.count("done")), (1, 1));
 }
 
+/// The store comes back in the middle of the shutdown, later than a worker waits for one statement.
+#[test]
+fn a_run_that_ends_while_the_store_is_away_is_settled_by_the_shutdown() {
+    let store = fresh_database();
+    let link = Proxy::to_server_of(&store);
+    let receiver = setup(Database::Sqlite).store(&store).handlers("").role("receive", &[]).start();
+    let worker = setup(Database::Sqlite).store(&link.through(&store)).handlers("").role("work", &[]);
+    let mut worker = worker.sections("[work]\nlease = \"1h\"\n").start();
+    send(&receiver, "invoice.paid", "evt_1", r#"{"sleep_ms":1000,"effects":0}"#);
+    eventually_within(SOON, "it runs", || receiver.count("jobs WHERE state = 'processing'") == 1);
+    link.set(Link::Cut);
+    worker.signal(Signal::Term);
+    thread::sleep(Duration::from_secs(7));
+    assert!(worker.is_running(), "it waits for the store");
+    link.set(Link::Whole);
+    assert!(worker.wait().success());
+    assert_eq!(receiver.count("jobs WHERE state = 'succeeded' AND attempts = 1 AND crashes = 0"), 1);
+    assert_eq!(receiver.count("attempts"), 1);
+}
+
 /// Each effect holds the job's row while its renewal is due, and the sweeper looks in between.
 #[test]
 fn a_long_run_made_of_effects_keeps_its_lease() {

@@ -46,7 +46,7 @@ impl Gateway {
         let listener = bind(config.admin.listen, "admin").await?;
         let admin = hookfast_admin::start(listener, metrics.clone(), &config.admin.hosts, &tasks);
         let admin = admin.map_err(Exit::failed)?;
-        let queue = hookfast_queue::open(&config.queue, served(&config, &self.role));
+        let queue = hookfast_queue::open(&config.queue, served(&config, &self.role), &tasks);
         let queue = say_if_slow("the queue", queue).await.map_err(Exit::failed)?;
         let shared = Shared { keeping, queue, configured: Configured::of(&config) };
         let mut greeting = Greeting::of(&config, &self.role, admin.address);

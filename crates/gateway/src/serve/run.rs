@@ -10,11 +10,15 @@ use super::signals::Signals;
 use crate::Config;
 use crate::exit::Exit;
 
+/// How much longer than its jobs a process may take that must end: the jobs that are cut short are handed back, and the store
+/// is closed.
+const AFTER_THE_JOBS: Duration = Duration::from_secs(12);
+
 impl Gateway {
     /// Runs until a signal asks it to end, or a part of it cannot go on. Signals are heard from the beginning.
     pub(super) async fn run(self, config: Config, migrate: Migrate) -> Result<(), Exit> {
         let mut signals = Signals::listen()?;
-        let patience = config.work.shutdown_timeout;
+        let patience = config.work.shutdown_timeout.saturating_add(AFTER_THE_JOBS);
         let start = async {
             let (config, keeping) = self.open(config, migrate).await?;
             self.start(config, keeping).await

@@ -27,6 +27,7 @@ use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::{Client, ConnectOptions, Event, Subject, SubscribeError, connection};
 use async_trait::async_trait;
+use hookfast_parts::Tasks;
 use hookfast_webhook::{HandlerName, Priority, is_name};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -74,6 +75,7 @@ impl JetStreamQueue {
         servers: &Servers,
         config: &Config,
         handlers: Vec<HandlerName>,
+        tasks: &Tasks,
     ) -> Result<Self, QueueError> {
         if !is_name(&config.prefix) {
             return Err(QueueError::Setting(format!("`{}` cannot be the prefix of the queue's names", config.prefix)));
@@ -103,7 +105,7 @@ impl JetStreamQueue {
             tidied_for: None,
         };
         keeper.begin().await?;
-        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run()));
+        let keeper = AbortOnDropHandle::new(tasks.spawn("queue", keeper.run()));
         let (served, lanes) = Default::default();
         Ok(Self { client, context, names, link, publisher, handlers, served, lanes, emptied, keeper })
     }

@@ -3,10 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Connection, Row};
@@ -188,7 +190,13 @@ impl SqliteStore {
             broken: Arc::clone(&broken),
             last: Pages::default(),
         };
-        let checkpoints = tokio::spawn(checkpoints.run());
+        let watched = Arc::clone(&broken);
+        let checkpoints = tokio::spawn(async move {
+            // Without it the WAL would grow for ever, and no flush in the background would notice an I/O error.
+            if AssertUnwindSafe(checkpoints.run()).catch_unwind().await.is_err() {
+                let _ = watched.set("the task that moves pages out of the WAL panicked".into());
+            }
+        });
         let (turns, dispatch_grace) = (Turns::new(), Duration::ZERO);
         let recorded = Mutex::default();
         Ok(Self {
