@@ -226,7 +226,7 @@ fn log_failure(job: &JobId, attempt: u32, outcome: &Outcome) {
 
 #[cfg(test)]
 mod tests {
-    use hookfast_handler::testing::TestStore;
+    use hookfast_handler::testing::{TestEvent, TestStore};
     use hookfast_queue::MemoryQueue;
 
     use super::*;
@@ -252,6 +252,28 @@ mod tests {
             let expected = Outcome::Dead { kind: FailureKind::Pipeline, message: "no route".into() };
             assert_eq!(worker.interrupted(before, "no route".into()), expected, "after {before}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_ends_late_gives_its_thread_back() {
+        let store = TestStore::new::<Idle>().await;
+        let (_running, worker) = workers(&store, Arc::new(MemoryQueue::new(10)), Config::default());
+        let job = store.record::<Idle>(&TestEvent::new("stripe", "t", "{}")).await;
+        let claimed = store.claim(&job).await.expect("it is new");
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move {
+            let _ = ended.await;
+            Ok(())
+        });
+        worker.leave_behind(task, &job, &worker.begin(&claimed));
+        assert_eq!(worker.shared.stuck.load(Relaxed), 1);
+        end.send(()).expect("it waits");
+        let given_back = async {
+            while worker.shared.stuck.load(Relaxed) > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(30), given_back).await.expect("it is counted no more");
     }
 
     #[tokio::test]
