@@ -320,7 +320,7 @@ async fn on_sqlite_an_io_error_in_an_effect_ends_all_promises() {
     assert!(matches!(store.record(&[paid("evt_2")]).await, Err(StoreError::Broken(_))));
     let renewed = store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await;
     assert!(matches!(renewed, Err(StoreError::Broken(_))), "{renewed:?}");
-    assert_eq!(store.broken().await, "attempt to write a readonly database");
+    assert!(store.broken().await.ends_with("attempt to write a readonly database"));
 }
 
 /// On Postgres a statement that failed dooms the transaction, and its commit is a rollback.
