@@ -1,10 +1,10 @@
 //! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
 
-use std::collections::BTreeMap;
 mod act;
 mod filter;
 mod review;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -80,15 +80,6 @@ pub trait Operate: Measure {
     /// The latest acts first.
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError>;
 }
-
-/// Every source once, by one look into the index for each.
-pub(crate) const SOURCES: &str = "
-WITH RECURSIVE found (source) AS (
-    SELECT (SELECT min(source) FROM dedupe_keys)
-    UNION ALL
-    SELECT (SELECT min(source) FROM dedupe_keys WHERE source > found.source) FROM found WHERE source IS NOT NULL
-)
-SELECT source FROM found WHERE source IS NOT NULL";
 
 /// An event as a line in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,7 +37,7 @@ use connections::Connections;
 
 use crate::error::is_too_slow;
 use crate::lent::Lent;
-use crate::operate::SOURCES;
+use crate::shared_sql::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, Behind, ByHandler, Check, Claim, Claimed, Cursor, DueJob, DueJobs,
     Effect, EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Measure,

@@ -47,7 +47,7 @@ pub use spool::Spool;
 use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
-use crate::operate::SOURCES;
+use crate::shared_sql::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, ByHandler, Check, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
     EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Measure, Moment,
