@@ -107,8 +107,6 @@ pub struct Claimed {
     pub crashes: u32,
     /// How many runs before this one the gateway's own store has spoilt, in a row.
     pub interruptions: u32,
-    /// How urgent it is.
-    pub priority: Priority,
     /// What happened.
     pub event: ClaimedEvent,
 }

@@ -35,7 +35,7 @@ WITH claimed AS (
     WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending' AND crashes < $6",
             $order,
             "
-    RETURNING event_id, attempts, crashes, interruptions, priority
+    RETURNING event_id, attempts, crashes, interruptions
 )
 SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof,
     coalesce(head.url, events.url) AS url, coalesce(head.headers, events.headers) AS headers,
@@ -109,7 +109,6 @@ fn claimed(row: &PgRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
         attempt: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
         interruptions: row.try_get::<i32, _>("interruptions")?.unsigned_abs(),
-        priority: word(row.try_get("priority")?)?,
         event: ClaimedEvent {
             source: row.try_get("source")?,
             dedupe_key: row.try_get("dedupe_key")?,

@@ -32,7 +32,7 @@ macro_rules! claim {
              WHERE handler = $1 AND event_id IN (
                  SELECT event_id FROM candidates WHERE crashes < $7);
 
-             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, jobs.priority, events.source,
+             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, events.source,
                     events.dedupe_key, events.event_type, events.account, events.object_id, events.occurred_at,
                     events.received_at, events.proof, coalesce(head.url, events.url) AS url,
                     coalesce(head.headers, events.headers) AS headers, ",
@@ -99,7 +99,6 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
         attempt: row.try_get("attempts")?,
         crashes: row.try_get("crashes")?,
         interruptions: row.try_get("interruptions")?,
-        priority: word(row.try_get("priority")?)?,
         event: ClaimedEvent {
             source: row.try_get("source")?,
             dedupe_key: row.try_get("dedupe_key")?,
