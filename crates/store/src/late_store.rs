@@ -32,7 +32,7 @@ impl LateStore {
         Ok(self.open_postgres().await?)
     }
 
-    /// Waits until somebody has opened it.
+    /// Waits until it is open.
     pub async fn opened(&self) -> Arc<dyn Store> {
         Arc::clone(self.opened.wait().await) as _
     }
@@ -52,7 +52,7 @@ impl LateStore {
             return Err(OpenError::Url("only Postgres is opened late".into()));
         };
         let store = Arc::new(PostgresStore::open(url, &self.config, self.migrate).await?);
-        // Nobody else can have set it meanwhile.
+        // This task holds `opening`, so it is the only one that sets this.
         let _ = self.opened.set(Arc::clone(&store));
         Ok(store)
     }

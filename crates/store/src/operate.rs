@@ -1,4 +1,5 @@
-//! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
+//! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that. A webhook does not
+//! pass here: `admin` and the commands of the gateway call this.
 
 mod act;
 mod filter;
@@ -165,7 +166,7 @@ pub struct JobSummary {
     pub state: JobState,
     /// How often it was tried.
     pub attempts: i64,
-    /// When somebody looks at it again.
+    /// When the sweeper looks at the job again.
     pub due_at: OffsetDateTime,
     /// How urgent it is.
     pub priority: Priority,

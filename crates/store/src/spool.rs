@@ -113,8 +113,8 @@ pub enum NotTaken {
 /// What a spool asks of the database behind it.
 #[async_trait]
 pub trait Behind: Record {
-    /// Records events that were in a spool, as [`Record::record`] does. Some may have been recorded before, by somebody who
-    /// did not learn that it worked: one that is there under its own id came only once, and counts as new.
+    /// Records events that were in a spool, as [`Record::record`] does. An event may already be recorded, if the answer
+    /// to an earlier attempt was lost: an event that is stored under the same id counts as new.
     async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken>;
 
     /// Fails unless a small event could be recorded now: one is, and undone.

@@ -15,8 +15,9 @@ use crate::effect::Mark;
 use crate::error::is_too_slow;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StatementError, StoreError, Value};
 
-/// Holds the job, if it is still the worker's, until the transaction ends; and writes the marker. A new one of an effect in
-/// this database says done already: nobody sees that before the commit, and the commit need not write it then.
+/// Locks the job, if its token is still current, until the transaction ends; and writes the marker. A new marker of an
+/// effect in this database says done at once: other transactions see it only after the commit, and the commit need not
+/// write it again.
 const BEGIN: &str = "
 INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
 SELECT event_id, handler, $4, $5, $6, CASE WHEN $6 THEN clock_timestamp() END

@@ -15,7 +15,7 @@ use super::{classify, commit as commit_noting, values};
 use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StatementError, StoreError, Value};
 
-/// Nobody else can write in this transaction's time, so that whoever finds the job to be the worker's holds it.
+/// There is one writer, so the job cannot change hands while this transaction is open.
 pub(super) const BEGIN: &str = "
 INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
 SELECT event_id, handler, $4, $5, $6, iif($6, $7, NULL) FROM jobs
@@ -29,7 +29,7 @@ pub(super) async fn begin(
     broken: &Arc<SetOnce<String>>,
     effect: &EffectKey<'_>,
 ) -> Result<BegunEffect, EffectError> {
-    // An own effect is done when this transaction is committed, and nobody sees it before.
+    // An own effect is done when this transaction is committed. Readers do not see it before.
     let is_own = effect.kind == EffectKind::Own;
     let row = sqlx::query(BEGIN)
         .bind(effect.job.event.0)
@@ -124,7 +124,7 @@ impl OpenTransaction {
         newest.map_err(|error| StatementError::of(&error))
     }
 
-    /// Commits the marker with whatever the handler wrote.
+    /// Commits the marker together with the handler's writes.
     pub(crate) async fn commit(mut self, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
         if self.is_undone {
             return Err(StoreError::Rejected(UNDONE.into()).into());
