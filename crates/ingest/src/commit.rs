@@ -1,5 +1,9 @@
 //! Group commit: all requests that wait when a commit ends share the next one.
 //!
+//! Before it, `RoutedRequest::record` in `record` calls [`Recorder::record`] with the events of one request. A committer
+//! calls `Record::record` of the store, or `Spooling::record` if there is a spool. After it, `Dispatcher::tell` gets the
+//! new jobs, and the request goes on to `RecordedRequest::answer`.
+//!
 //! A commit costs an fsync, so one commit for each request would be slow. There is no artificial delay: an idle gateway
 //! commits at once, and a busy gateway commits larger batches.
 //!
@@ -34,8 +38,8 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Whether so much waits that it justifies a second concurrent commit. It is counted in events, or in requests where only
-    /// their number is known: each has an event at least.
+    /// Whether enough waits for a second concurrent commit. `waiting` is a number of events, or of requests where the
+    /// events are not counted: each request has at least one.
     fn are_worth_a_commit(self, waiting: usize) -> bool {
         waiting >= self.events / WORTH_A_COMMIT
     }
@@ -69,7 +73,7 @@ pub(crate) struct Committing<'a> {
     /// Where batches go while the store cannot take them.
     pub(crate) spooling: Option<&'a Arc<Spooling>>,
     pub(crate) limits: BatchLimits,
-    /// For a store that must not be used any more.
+    /// Ends the process when the store promises nothing more.
     pub(crate) must_end: &'a MustEnd,
     pub(crate) dispatcher: Option<&'a Dispatcher>,
 }
@@ -220,7 +224,7 @@ struct Committer {
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
     must_end: MustEnd,
-    /// `None` where no way leads to the workers.
+    /// `None` if this process has no queue to the workers.
     dispatcher: Option<Dispatcher>,
     batch_events: Histogram,
     duration: Histogram,

@@ -1,7 +1,8 @@
 //! The sixth step: [`RoutedRequest::record`] makes the events of a request and their jobs durable.
 //!
 //! Before it, `route` has given the events their jobs. After it, `answer` tells the sender. Many requests share one
-//! commit: `commit` calls `Record::record` of the store, and then `Dispatcher::tell`, which sends hints to the workers.
+//! commit: `commit` calls `Record::record` of the store, or `Spooling::record` if there is a spool, and then
+//! `Dispatcher::tell`, which sends hints to the workers.
 
 use std::sync::Arc;
 
