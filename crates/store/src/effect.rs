@@ -15,7 +15,7 @@ use crate::{JobId, StatementError, StoreError, Token, postgres, sqlite};
 pub struct EffectKey<'a> {
     /// The job.
     pub job: &'a JobId,
-    /// What proves that the job is still the worker's.
+    /// The token of the claim.
     pub token: Token,
     /// The handler's name for the effect.
     pub key: &'a str,
@@ -52,7 +52,7 @@ pub struct BegunEffect {
 pub struct EffectWrite {
     /// The job.
     pub job: JobId,
-    /// What proves that the job is still the worker's.
+    /// The token of the claim.
     pub token: Token,
     /// The handler's name for the effect.
     pub key: String,

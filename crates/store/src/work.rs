@@ -53,10 +53,10 @@ pub trait Work: Check + Measure {
     /// The pending jobs of a handler that are due, the longest due first. Changes nothing.
     async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError>;
 
-    /// Writes the marker of an effect if the job is still the worker's, in a transaction that stays open.
+    /// Writes the marker of an effect if the token is still the job's, in a transaction that stays open.
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError>;
 
-    /// Writes that an effect outside, begun in this run, is done, and what came of it, if the job is still the worker's.
+    /// Writes that an outside effect of this run is done, and its result, if the token is still the job's.
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError>;
 
     /// Does effects of many jobs in one transaction: all that are new and whose tokens are still current, or none.
@@ -97,12 +97,12 @@ pub enum DeadLetters {
     StepOver,
 }
 
-/// A job that is the worker's now.
+/// A job that a worker has claimed.
 #[derive(Debug, Clone)]
 pub struct Claimed {
     /// The job.
     pub job: JobId,
-    /// What proves that it is the worker's.
+    /// The token of the claim.
     pub token: Token,
     /// The number of this attempt, from 1.
     pub attempt: u32,
@@ -153,7 +153,7 @@ pub struct ClaimedEvent {
 pub struct Settlement {
     /// The job.
     pub job: JobId,
-    /// What proves that it is still the worker's.
+    /// The token of the claim. If the job has another by now, nothing is written.
     pub token: Token,
     /// The number of the attempt.
     pub attempt: u32,

@@ -136,7 +136,7 @@ FROM (
 WHERE effects.event_id = held.event_id AND effects.handler = held.handler AND effects.key = $4
 ";
 
-/// Says whether the job is still the worker's.
+/// Writes that an outside effect is done, and returns whether the token is still the job's.
 pub(super) async fn finish(
     connection: &mut PgConnection,
     effect: &EffectKey<'_>,

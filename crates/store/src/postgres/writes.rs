@@ -101,7 +101,7 @@ fn name(write: &EffectWrite) -> Name {
     (write.job.event.0, write.job.handler.to_string(), write.key.clone())
 }
 
-/// The markers of those jobs that are still the worker's.
+/// The markers of the jobs whose tokens are still current.
 async fn mark(connection: &mut PgConnection, writes: &[EffectWrite]) -> Result<HashMap<Name, Marker>, Error> {
     let rows = sqlx::query(MARK)
         .bind(column(writes, |write| write.job.event.0))

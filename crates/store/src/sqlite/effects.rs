@@ -162,7 +162,7 @@ async fn write_mark(writer: &mut SqliteConnection, Mark { effect, result }: &Mar
     Ok(done.rows_affected() == 1)
 }
 
-/// Writes that an outside effect is done, and says whether the job is still the worker's.
+/// Writes that an outside effect is done, and returns whether the token is still the job's.
 pub(super) async fn finish(
     writer: &mut SqliteConnection,
     effect: &EffectKey<'_>,

@@ -295,7 +295,7 @@ impl SqliteStore {
         Ok(done)
     }
 
-    /// Runs a verb on the connection that records. Those who record go first.
+    /// Runs a verb on the connection that records. Recording goes before other writes.
     async fn record_with<T>(&self, verb: impl FnOnce(&mut Writer) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let _recording = self.turns.record();
         let _alone = timeout(WRITER_TIMEOUT, self.alone.lock()).await.map_err(too_long)?;

@@ -1,4 +1,4 @@
-//! The worker's verbs: claim, settle, renew, hand back.
+//! A worker's verbs: claim, settle, renew, pardon, hand back.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;

@@ -306,7 +306,7 @@ async fn on_sqlite_a_transaction_that_undid_itself_is_not_taken_for_done() {
     assert_eq!(store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await.unwrap(), Renewed::default());
 }
 
-/// A disk that takes no more writes is an I/O error that anybody can make.
+/// A disk that takes no more writes is an I/O error that a test can cause.
 #[tokio::test]
 async fn on_sqlite_an_io_error_in_an_effect_ends_all_promises() {
     let database = Database::sqlite();
