@@ -9,6 +9,7 @@ mod manifests;
 mod scripts;
 mod sizes;
 mod sources;
+mod spine;
 mod syntax;
 mod threat_model;
 mod words;

@@ -55,6 +55,13 @@ impl Source {
         found.0
     }
 
+    /// The functions of types and traits, as `Type::function`, with or without a body.
+    pub(crate) fn methods(&self) -> Vec<String> {
+        let mut found = Methods(Vec::new());
+        found.visit_file(&self.syntax);
+        found.0
+    }
+
     /// The types that are not private to their module, without those of tests.
     pub(crate) fn types(&self) -> Vec<NamedType> {
         let mut found = Types(Vec::new());
@@ -105,6 +112,32 @@ impl<'a> Visit<'a> for Functions {
             self.add(&function.sig, body);
         }
         visit::visit_trait_item_fn(self, function);
+    }
+}
+
+struct Methods(Vec<String>);
+
+impl<'a> Visit<'a> for Methods {
+    fn visit_item_impl(&mut self, block: &'a syn::ItemImpl) {
+        if let syn::Type::Path(of) = &*block.self_ty
+            && let Some(of) = of.path.segments.last()
+        {
+            let functions = block.items.iter().filter_map(|item| match item {
+                syn::ImplItem::Fn(function) => Some(&function.sig.ident),
+                _ => None,
+            });
+            self.0.extend(functions.map(|function| format!("{}::{function}", of.ident)));
+        }
+        visit::visit_item_impl(self, block);
+    }
+
+    fn visit_item_trait(&mut self, block: &'a syn::ItemTrait) {
+        let functions = block.items.iter().filter_map(|item| match item {
+            syn::TraitItem::Fn(function) => Some(&function.sig.ident),
+            _ => None,
+        });
+        self.0.extend(functions.map(|function| format!("{}::{function}", block.ident)));
+        visit::visit_item_trait(self, block);
     }
 }
 
@@ -225,6 +258,7 @@ fn what_a_file_holds_is_found_without_what_is_for_its_tests() {
     assert_eq!(types, [("Writer".to_owned(), false), ("Outcome".to_owned(), true)]);
     let functions: Vec<_> = source.functions().into_iter().map(|found| (found.name, found.lines)).collect();
     assert_eq!(functions, [("write".to_owned(), 5)]);
+    assert_eq!(source.methods(), ["Writer::write"]);
     assert!(!source.is_for_tests());
     assert!(Source::parse("crates/x/src/y/tests.rs".into(), String::new()).is_for_tests());
 }

@@ -1,7 +1,10 @@
 //! Exactly once: the marker of an effect and the effect itself in one transaction, and only while the job is ours.
 //!
-//! Before it, `processor::run` gives the handler its [`Effects`], and `Handler::handle` calls them. After it, the handler
-//! returns, and `processor::run` makes the outcome that `processor::settle` writes.
+//! Before it, `processor::run` gives the handler its [`Effects`], and `Handler::handle` calls them. [`Effects::write`]
+//! shares its commit with effects of other jobs: `processor::hooks` implements [`Hooks::shared_commits`], and
+//! `processor::writes` calls `Work::write_effects` for many jobs. [`Effects::once`] and [`Effects::call`] use
+//! `Work::begin_effect`. After it, the handler returns, and `processor::run` makes the outcome that `processor::settle`
+//! writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +33,7 @@ pub struct Effects {
     store: Arc<dyn Work>,
     job: JobId,
     token: Token,
-    /// What went wrong with the store, which is not the handler's fault whatever the handler makes of it.
+    /// The error of the store, if there was one. Then the run is interrupted, even if the handler returns `Ok`.
     pipeline_fault: Mutex<Option<String>>,
     /// Transactions that are open, or waited for.
     open: AtomicUsize,
@@ -114,7 +117,7 @@ impl Effects {
         }
     }
 
-    /// Nothing, if it is to be done alone.
+    /// `None` if the effect must be written in a transaction of its own.
     async fn write_with_others(
         &self,
         key: &str,
@@ -162,8 +165,8 @@ impl Effects {
         self.pipeline_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What to make of a run that was not done by its deadline. If it waited for the store most of the time, as behind another
-    /// job that kept its transaction open, the time was not its own.
+    /// The failure of a run that was not done by its deadline. If the run spent more than half of its deadline waiting
+    /// for the store, such as behind a transaction of another job, the store is to blame and not the handler.
     pub(crate) fn past_deadline(&self, allowed: Duration) -> Failure {
         let waited = self.waited().total(Instant::now());
         if waited > allowed / 2 {
@@ -220,7 +223,7 @@ impl Effects {
         }
     }
 
-    /// Asks the store itself. What it does in time is not to blame on it.
+    /// Whether the store answers a simple question in time. If it does, the handler's statement is at fault.
     pub(crate) async fn is_store_well(&self) -> bool {
         matches!(tokio::time::timeout(STORE_ANSWERS_WITHIN, self.store.check()).await, Ok(Ok(())))
     }
@@ -231,7 +234,7 @@ impl Effects {
     }
 }
 
-/// Counts a transaction for as long as it is open.
+/// Counts a transaction while it is open.
 struct Open<'a>(&'a AtomicUsize);
 
 impl<'a> Open<'a> {

@@ -1,4 +1,8 @@
 //! An event as a handler gets it, and how it is read from a claimed job.
+//!
+//! Before it, `AnyHandler::run` calls [`handle`] with a claimed job. After it, the team's `Handler::handle` runs with the
+//! event, and writes through `Effects`. What it returns is the outcome, which `processor::run` passes on to
+//! `processor::settle`.
 
 use bytes::Bytes;
 use hookfast_store::{Claimed, StoredHeaders};
@@ -44,7 +48,7 @@ pub struct Event<P> {
     pub payload: P,
 }
 
-/// A payload that is taken as it is, whatever it is.
+/// A payload that accepts every body, and reads nothing from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anything;
 
@@ -57,7 +61,7 @@ impl<'de> serde::Deserialize<'de> for Anything {
 /// A payload of this size or more takes long to read, in bytes.
 pub const LARGE_BODY: usize = 256 * 1024;
 
-/// Large payloads are read one at a time in the whole process: together they would take all cores from the jobs of others.
+/// Large payloads are read one at a time in the whole process: together they would take all cores from other jobs.
 static READING_LARGE: Semaphore = Semaphore::const_new(1);
 
 /// Runs a handler for a claimed job.
@@ -71,7 +75,7 @@ async fn read_large<P: DeserializeOwned>(claimed: Claimed) -> Result<Event<P>, F
     out_of_the_way(|| read(claimed))
 }
 
-/// Lets the jobs that this thread would run go on with another one. A runtime with one thread has no other.
+/// Moves the other jobs of this thread to another thread meanwhile. A runtime of one thread has no other.
 fn out_of_the_way<T>(read: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => block_in_place(read),
@@ -137,7 +141,7 @@ mod tests {
             tokio::spawn(async move { other.send(()) });
             out_of_the_way(|| heard.recv_timeout(Duration::from_secs(30)))
         });
-        reading.await.expect("no panic").expect("the other one ran meanwhile");
+        reading.await.expect("no panic").expect("the other task ran meanwhile");
     }
 
     /// A payload that takes a while to be read, and counts how many are read at the same time.

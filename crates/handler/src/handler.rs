@@ -1,4 +1,7 @@
 //! What a backend team writes: a handler is a name, what it subscribes to, a payload type, and one method.
+//!
+//! Before it, `Worker::run_job` in `processor::run` has a claimed job with its body, and calls [`AnyHandler::run`]. After
+//! it, `event::handle` reads the payload and calls the team's [`Handler::handle`].
 
 use std::collections::BTreeMap;
 use std::fmt;

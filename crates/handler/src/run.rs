@@ -61,7 +61,8 @@ impl Run {
         &self.effects
     }
 
-    /// What the store did to this run, if it failed. That is not the handler's fault, whatever the handler made of it.
+    /// The error of the store during this run, if there was one. Then the run is interrupted, even if the handler
+    /// returned `Ok`.
     pub fn pipeline_fault(&self) -> Option<String> {
         self.effects.pipeline_fault()
     }

@@ -1,12 +1,12 @@
-//! The last step: [`Recorded::answer`] gives the answer that the provider expects.
+//! The last step: [`RecordedRequest::answer`] gives the answer that the provider expects.
 //!
 //! Before it, `record` has made the events durable. After it, `http` writes the answer, and `observe` notes what
 //! happened.
 
-use hookfast_store::Recorded as Outcome;
+use hookfast_store::Recorded;
 use hookfast_webhook::Answer;
 
-use crate::record::{Described, Recorded};
+use crate::record::{Described, RecordedRequest};
 use crate::rejection::Rejection;
 use crate::stages::guarded;
 
@@ -23,7 +23,8 @@ pub(crate) enum AnswerTo {
     /// A genuine request whose events are durable. It may have none.
     Events {
         body_bytes: usize,
-        outcomes: Vec<Outcome>,
+        /// For each event, whether it was new.
+        recorded: Vec<Recorded>,
         /// The events as the log shows them; `None` if the log does not show accepted requests.
         described: Option<Vec<Described>>,
     },
@@ -35,14 +36,14 @@ impl Answered {
     }
 }
 
-impl Recorded<'_> {
+impl RecordedRequest<'_> {
     /// Asks the provider for its answer.
     pub(crate) fn answer(self) -> Result<Answered, Rejection> {
-        let Self { visit, request, outcomes, described } = self;
+        let Self { visit, request, recorded, described } = self;
         let body_bytes = request.body.len();
         // The size is 0 because making an answer does not read the body.
         let answer = guarded(0, || visit.source.provider.answer(&request))?;
-        let events = AnswerTo::Events { body_bytes, outcomes, described };
+        let events = AnswerTo::Events { body_bytes, recorded, described };
         Ok(Answered { answer, to: events })
     }
 }

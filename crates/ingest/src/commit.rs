@@ -1,5 +1,9 @@
 //! Group commit: all requests that wait when a commit ends share the next one.
 //!
+//! Before it, `RoutedRequest::record` in `record` calls [`Recorder::record`] with the events of one request. A committer
+//! calls `Record::record` of the store, or `Spooling::record` if there is a spool. After it, `Dispatcher::tell` gets the
+//! new jobs, and the request goes on to `RecordedRequest::answer`.
+//!
 //! A commit costs an fsync, so one commit for each request would be slow. There is no artificial delay: an idle gateway
 //! commits at once, and a busy gateway commits larger batches.
 //!
@@ -34,8 +38,8 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Whether so much waits that it justifies a second concurrent commit. It is counted in events, or in requests where only
-    /// their number is known: each has an event at least.
+    /// Whether enough waits for a second concurrent commit. `waiting` is a number of events, or of requests where the
+    /// events are not counted: each request has at least one.
     fn are_worth_a_commit(self, waiting: usize) -> bool {
         waiting >= self.events / WORTH_A_COMMIT
     }
@@ -69,7 +73,7 @@ pub(crate) struct Committing<'a> {
     /// Where batches go while the store cannot take them.
     pub(crate) spooling: Option<&'a Arc<Spooling>>,
     pub(crate) limits: BatchLimits,
-    /// For a store that must not be used any more.
+    /// Ends the process when the store promises nothing more.
     pub(crate) must_end: &'a MustEnd,
     pub(crate) dispatcher: Option<&'a Dispatcher>,
 }
@@ -220,7 +224,7 @@ struct Committer {
     under_way: Arc<UnderWay>,
     limits: BatchLimits,
     must_end: MustEnd,
-    /// `None` where no way leads to the workers.
+    /// `None` if this process has no queue to the workers.
     dispatcher: Option<Dispatcher>,
     batch_events: Histogram,
     duration: Histogram,
@@ -268,21 +272,21 @@ impl Committer {
         batch.retain(|submission| submission.deadline > now);
         let first_deadline = batch.iter().map(|submission| submission.deadline).min().unwrap_or(now);
 
-        let mut parts = vec![Part::of(batch)];
-        while let Some(part) = parts.pop() {
-            if part.waiting.is_empty() {
+        let mut pieces = vec![Piece::of(batch)];
+        while let Some(piece) = pieces.pop() {
+            if piece.waiting.is_empty() {
                 continue;
             }
-            match self.record(&part.events, first_deadline).await {
+            match self.record(&piece.events, first_deadline).await {
                 Ok(recorded) => {
                     if let Some(dispatcher) = &self.dispatcher {
-                        let jobs = part.events.iter().map(|routed| (routed.event.id(), routed.jobs.as_slice()));
+                        let jobs = piece.events.iter().map(|routed| (routed.event.id(), routed.jobs.as_slice()));
                         dispatcher.tell(jobs, &recorded);
                     }
-                    part.reply(recorded);
+                    piece.reply(recorded);
                 }
-                Err(StoreError::Rejected(_)) if part.waiting.len() > 1 => parts.extend(part.split()),
-                Err(error) => self.refuse(part, &error),
+                Err(StoreError::Rejected(_)) if piece.waiting.len() > 1 => pieces.extend(piece.split()),
+                Err(error) => self.refuse(piece, &error),
             }
         }
     }
@@ -298,21 +302,21 @@ impl Committer {
         Ok(recorded)
     }
 
-    fn refuse(&self, part: Part, error: &StoreError) {
-        let requests = part.waiting.len();
+    fn refuse(&self, piece: Piece, error: &StoreError) {
+        let requests = piece.waiting.len();
         tracing::error!(%error, requests, "events could not be recorded; their senders are told to try again");
         if matches!(error, StoreError::Broken(_)) {
             self.must_end.because_of_the_store();
         }
-        for waiting in part.waiting {
+        for waiting in piece.waiting {
             // Fails if the caller hung up or the deadline passed.
             let _ = waiting.reply.send(Err(NotRecorded));
         }
     }
 }
 
-/// A batch or a half of one: the events of several requests, and the waiting requests, each with its number of events.
-struct Part {
+/// A batch, or a piece of one that the store refused as a whole: the events of several requests, and the requests that wait.
+struct Piece {
     events: Vec<Routed>,
     waiting: Vec<Waiting>,
 }
@@ -323,14 +327,14 @@ struct Waiting {
     _memory: Option<MemoryShare>,
 }
 
-impl Part {
+impl Piece {
     fn of(batch: Vec<Submission>) -> Self {
-        let mut part = Self { events: Vec::with_capacity(batch.len()), waiting: Vec::with_capacity(batch.len()) };
+        let mut piece = Self { events: Vec::with_capacity(batch.len()), waiting: Vec::with_capacity(batch.len()) };
         for Submission { events, reply, _memory, .. } in batch {
-            part.waiting.push(Waiting { events: events.len(), reply, _memory });
-            part.events.extend(events);
+            piece.waiting.push(Waiting { events: events.len(), reply, _memory });
+            piece.events.extend(events);
         }
-        part
+        piece
     }
 
     fn split(mut self) -> [Self; 2] {

@@ -1,4 +1,8 @@
 //! Tells the workers about new jobs, by hints through the queue. A lost hint does no harm: the sweeper finds its job.
+//!
+//! Before it, `Committer::commit` in `commit`, or `Drainer::finish` in `spool::drain`, has made jobs durable and calls
+//! [`Dispatcher::tell`]. A task of its own calls `Queue::dispatch`. After it, `Worker::work` in `processor::worker` pulls
+//! the hints.
 
 use std::sync::Arc;
 

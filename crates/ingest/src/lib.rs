@@ -3,6 +3,7 @@
 //! `stages` is the path of a webhook. Each step has a file: `admit`, `body`, `verify`, `read`, `route`, `record`,
 //! `answer`. The steps use:
 //!
+//! - `shared` holds what all requests share, such as the table of sources;
 //! - `memory` limits the memory that all bodies use together, and `weight` computes how much is kept for a request;
 //! - `commit` lets many requests share one commit;
 //! - `spool` keeps events on this machine while the store cannot take them, and `spool::drain` moves them to the store;
@@ -31,6 +32,7 @@ mod record;
 mod rejection;
 mod route;
 mod running;
+mod shared;
 mod source;
 mod spool;
 mod stages;
@@ -43,6 +45,6 @@ pub use config::{Config, Rate, SourceLimits, UnsignedType};
 pub use health::Details;
 pub use metrics::describe as describe_metrics;
 pub use running::{Recording, Running};
+pub use shared::{CurrentTable, Ingest, Table};
 pub use source::Source;
 pub use spool::SpoolWay;
-pub use stages::{CurrentTable, Ingest, Table};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookfast_store::{Record, Recorded as Outcome};
+use hookfast_store::{Record, Recorded};
 use hookfast_webhook::{EventId, RequestId, SourceName, UNREADABLE, Unreadable};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -14,8 +14,9 @@ use crate::http::path::shown;
 use crate::log_limit::{Due, LogLimit};
 use crate::record::Described;
 use crate::rejection::Rejection;
+use crate::shared::Caller;
 use crate::source::Source;
-use crate::stages::{Caller, Visit};
+use crate::stages::Visit;
 
 /// How long a log line about a resend waits for the id of the first event.
 const FIND_FIRST_WITHIN: Duration = Duration::from_secs(1);
@@ -45,29 +46,29 @@ pub(crate) fn observe(visit: Visit<'_>, start: Instant, outcome: &Result<Answere
 fn observe_accepted(visit: Visit<'_>, to: &AnswerTo) {
     match to {
         AnswerTo::Handshake => visit.source.metrics.handshakes.increment(1),
-        AnswerTo::Events { outcomes, .. } if outcomes.is_empty() => {}
-        AnswerTo::Events { body_bytes, outcomes, described } => {
+        AnswerTo::Events { recorded, .. } if recorded.is_empty() => {}
+        AnswerTo::Events { body_bytes, recorded, described } => {
             visit.source.metrics.payload.record(*body_bytes as f64);
-            count_events(visit.source, outcomes);
+            count_events(visit.source, recorded);
             if let Some(events) = described {
-                log_events(visit, events, outcomes);
+                log_events(visit, events, recorded);
             }
         }
     }
 }
 
-fn count_events(source: &Source, outcomes: &[Outcome]) {
-    let count = |which: Outcome| outcomes.iter().filter(|outcome| **outcome == which).count() as u64;
-    source.metrics.new.increment(count(Outcome::New));
-    source.metrics.duplicates.increment(count(Outcome::Duplicate));
+fn count_events(source: &Source, recorded: &[Recorded]) {
+    let count = |which: Recorded| recorded.iter().filter(|recorded| **recorded == which).count() as u64;
+    source.metrics.new.increment(count(Recorded::New));
+    source.metrics.duplicates.increment(count(Recorded::Duplicate));
 }
 
 /// Writes one line about the new events of a request, and one about its resends.
-fn log_events(visit: Visit<'_>, events: &[Described], outcomes: &[Outcome]) {
+fn log_events(visit: Visit<'_>, events: &[Described], recorded: &[Recorded]) {
     let Caller { request_id, address, trace_id, .. } = visit.caller;
     let source = &visit.source.name;
     let (again, new): (Vec<_>, Vec<_>) =
-        events.iter().zip(outcomes).partition(|(_, outcome)| **outcome == Outcome::Duplicate);
+        events.iter().zip(recorded).partition(|(_, recorded)| **recorded == Recorded::Duplicate);
     if let Some((event, _)) = new.first() {
         let what = and_more(format!("{} {}", event.id, event.event_type), new.len());
         tracing::debug!(%request_id, %source, client = %address, trace_id, "recorded: {what}");
@@ -112,7 +113,7 @@ impl Resend {
         });
     }
 
-    /// `first` is the event that came first with this key: operators can look up only that one.
+    /// `first` is the event that came first with this key: operators can look up that event, and not its resends.
     fn write(&self, first: Option<EventId>) {
         let Self { request_id, source, client, trace_id, dedupe_key, event_type, count } = self;
         let first = first.map_or_else(|| format!("an event with the key {dedupe_key}"), |first| first.to_string());

@@ -1,7 +1,8 @@
 //! The fourth step: [`GenuineRequest::read`] finds the events in a request.
 //!
 //! Before it, `verify` has proved the request. After it, `route` adds the handlers that want each event. A request that
-//! the provider cannot read becomes one event of type `unreadable`, with its whole body.
+//! the provider cannot read becomes one event of type `unreadable`, with its whole body. A request is refused if its type
+//! is not signed and the source accepts only signed types, and rejected if it exceeds the rate of its source.
 
 use std::sync::Arc;
 

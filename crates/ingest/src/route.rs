@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use hookfast_store::{NewJob, Routed as RoutedEvent};
+use hookfast_store::{NewJob, Routed};
 use hookfast_webhook::{Event, KeyFacts, Ordering, Request, Subscription};
 use tokio::time::Instant;
 
@@ -13,9 +13,9 @@ use crate::read::Events;
 use crate::stages::Visit;
 
 /// The events of a request with their jobs.
-pub(crate) struct Routed<'a> {
+pub(crate) struct RoutedRequest<'a> {
     pub(crate) visit: Visit<'a>,
-    pub(crate) events: Vec<RoutedEvent>,
+    pub(crate) events: Vec<Routed>,
     pub(crate) request: Arc<Request>,
     pub(crate) memory: MemoryShare,
     pub(crate) deadline: Instant,
@@ -23,17 +23,17 @@ pub(crate) struct Routed<'a> {
 
 impl<'a> Events<'a> {
     /// Looks up each event in the rules of its source and in the table of subscriptions.
-    pub(crate) fn route(self) -> Routed<'a> {
+    pub(crate) fn route(self) -> RoutedRequest<'a> {
         let Self { visit, events, request, memory, deadline } = self;
         let rules = &visit.source.limits.priority;
         let events = events.into_iter().map(|event| event.with_priority_of(rules));
         let events = route(&visit.table.subscriptions, events);
-        Routed { visit, events, request, memory, deadline }
+        RoutedRequest { visit, events, request, memory, deadline }
     }
 }
 
-fn route(subscriptions: &[Subscription], events: impl Iterator<Item = Event>) -> Vec<RoutedEvent> {
-    events.map(|event| RoutedEvent { jobs: jobs(subscriptions, &event), event }).collect()
+fn route(subscriptions: &[Subscription], events: impl Iterator<Item = Event>) -> Vec<Routed> {
+    events.map(|event| Routed { jobs: jobs(subscriptions, &event), event }).collect()
 }
 
 fn jobs(subscriptions: &[Subscription], event: &Event) -> Vec<NewJob> {

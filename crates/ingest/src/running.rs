@@ -32,7 +32,8 @@ const COMMIT_WITHIN: Duration = Duration::from_secs(2);
 /// Longest wait for the dispatcher and the drainer, after the commits.
 const FOLLOW_WITHIN: Duration = Duration::from_secs(1);
 
-/// The shutdown ends by itself within `shutdown_timeout` and the two limits above. If not, it is left behind this much later.
+/// [`Running::shut_down`] ends within `shutdown_timeout` and the two limits above. Its [`Part`] waits this much longer
+/// before it leaves the shutdown behind.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Where events become durable, and the queue that tells workers about them.

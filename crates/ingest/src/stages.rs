@@ -6,109 +6,36 @@
 //!
 //! ```text
 //! Visit ──admit──▶ Admitted ──read_body──▶ Received ──verify──▶ GenuineRequest ──read──▶ Events
+//!                                             │                      └───▶ Refused, if the type must be signed and is not
 //!                                             ├───▶ a handshake, which is answered at once
 //!                                             └───▶ Refused, which keeps its request
-//! Events ──route──▶ Routed ──record──▶ Recorded ──answer──▶ Answered
+//! Events ──route──▶ RoutedRequest ──record──▶ RecordedRequest ──answer──▶ Answered
 //! ```
 //!
 //! Every step can end in a [`Rejection`]. The files of the steps: `admit`, `body`, `verify`, `read`, `route`, `record`,
-//! `answer`. The next station of the spine is `webhook::genuine`, which `verify` and `read` call.
+//! `answer`. `shared` has what all requests use. The next station of the spine is `webhook::genuine`, which `verify` and
+//! `read` call.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use hookfast_store::Record;
-use hookfast_webhook::{Answer, Clock, Provider, RequestId, SourceName, Subscription};
-use http::HeaderMap;
+use hookfast_webhook::Answer;
 use http::request::Parts;
 use hyper::body::Body;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::admit::Limits;
+use crate::Source;
 use crate::answer::Answered;
-use crate::commit::Recorder;
-use crate::http::connection::Activity;
-use crate::memory::BodyMemory;
 use crate::observe::observe;
 use crate::rejection::Rejection;
-use crate::trace::trace_id;
+use crate::shared::{Caller, Ingest, Table};
 use crate::verify::Verified;
-use crate::{Config, Source, address};
 
 /// Verifying or reading a body above this size would block the other requests of the thread for too long.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
-
-/// What all requests share on their path.
-pub struct Ingest {
-    pub(crate) config: Config,
-    /// Scheme and host of the URLs that providers call.
-    pub(crate) public_url: String,
-    pub(crate) table: CurrentTable,
-    /// Stands in for unknown sources when `conceal_sources` is set.
-    pub(crate) decoy: Option<Arc<Source>>,
-    /// Every provider, so that a refusal can say that a request was meant for another provider's source.
-    pub(crate) known_providers: Vec<Arc<dyn Provider>>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: Limits,
-    pub(crate) body_memory: BodyMemory,
-    pub(crate) store: Arc<dyn Record>,
-    pub(crate) recorder: Recorder,
-}
-
-/// The sources and subscriptions. A reload replaces them together.
-pub struct Table {
-    pub(crate) sources: HashMap<SourceName, Arc<Source>>,
-    pub(crate) subscriptions: Vec<Subscription>,
-}
-
-impl Table {
-    /// The sources and the handlers as configured.
-    pub fn new(sources: Vec<Source>, subscriptions: Vec<Subscription>) -> Self {
-        let sources = sources.into_iter().map(|source| (source.name.clone(), Arc::new(source)));
-        Self { sources: sources.collect(), subscriptions }
-    }
-}
-
-/// The table in use. A request uses the same table from start to end, even if a reload replaces it meanwhile.
-#[derive(Clone)]
-pub struct CurrentTable(Arc<RwLock<Arc<Table>>>);
-
-impl CurrentTable {
-    pub(crate) fn new(table: Table) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(table))))
-    }
-
-    pub(crate) fn get(&self) -> Arc<Table> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Replaces the table for later requests.
-    pub fn replace(&self, table: Table) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
-    }
-}
-
-impl Ingest {
-    pub(crate) fn caller<'a>(&self, headers: &HeaderMap, peer: IpAddr, activity: &'a Activity) -> Caller<'a> {
-        let address = address::client(peer, headers, &self.config.trusted_proxies);
-        let trace_id = trace_id(headers).map(str::to_owned);
-        Caller { request_id: RequestId::new(), activity, peer, address, trace_id }
-    }
-}
-
-/// The sender of a request.
-pub(crate) struct Caller<'a> {
-    pub(crate) request_id: RequestId,
-    /// The state of the connection that the request came on.
-    pub(crate) activity: &'a Activity,
-    pub(crate) peer: IpAddr,
-    /// The client: the peer, or the address that a trusted proxy names.
-    pub(crate) address: IpAddr,
-    pub(crate) trace_id: Option<String>,
-}
 
 /// One request to one source: its sender, and the table and state that apply to it. Every step passes it on.
 #[derive(Clone, Copy)]
@@ -120,7 +47,8 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Takes the request along its path. This is the only place that writes metrics and log lines about it.
+    /// Takes the request along its path. [`observe`] counts and logs how it ended. Before that, `verify` counts the proof,
+    /// and `read` and `route` report an event that is unreadable or whose ordering key made the handler panic.
     pub(crate) async fn run<B: Body<Data = Bytes> + Unpin>(self, head: Parts, body: B) -> Result<Answer, Rejection> {
         let start = Instant::now();
         let outcome = self.receive(head, body).await;
@@ -154,8 +82,13 @@ impl<'a> Visit<'a> {
 /// request of the connection and never leads to a 2xx.
 pub(crate) fn guarded<T>(body_bytes: usize, work: impl FnOnce() -> T) -> Result<T, Rejection> {
     let work = || catch_unwind(AssertUnwindSafe(work));
-    let done = if body_bytes > LARGE_BODY_BYTES { tokio::task::block_in_place(work) } else { work() };
+    let done = if body_bytes > LARGE_BODY_BYTES && others_can_go_on() { block_in_place(work) } else { work() };
     done.map_err(|_| Rejection::Internal)
+}
+
+/// Whether the runtime has other threads, which run the other requests of this thread meanwhile.
+fn others_can_go_on() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 #[cfg(test)]

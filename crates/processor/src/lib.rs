@@ -59,7 +59,7 @@ use leases::Leases;
 use metrics::{BacklogGauges, Metrics};
 use settle::Settler;
 use sweeper::{LookAgain, Sweeper};
-use table::{Table, Tables};
+use table::{SqlTables, Table};
 use trouble::Trouble;
 use worker::{Shared, Worker};
 
@@ -119,7 +119,7 @@ pub struct Running {
 pub async fn start(surroundings: Surroundings, assigned: Vec<Assigned>, config: Config) -> Result<Running, StoreError> {
     table::make_all(&*surroundings.store, &assigned).await?;
     let (mut running, shared) = start_shared(&surroundings, config);
-    running.table.assign(assigned, Tables::Made);
+    running.table.assign(assigned, SqlTables::Made);
     let sweeper = Sweeper {
         store: Arc::clone(&shared.store),
         queue: Arc::clone(&shared.queue),
@@ -228,7 +228,7 @@ impl Running {
     /// Runs these handlers from now on and no others: adds, removes, pauses and resumes handlers, and changes how they are run.
     /// What a removed handler runs comes to its end and is settled. Its other jobs stay where they are.
     pub fn assign(&self, assigned: Vec<Assigned>) {
-        self.table.assign(assigned, Tables::ToMake);
+        self.table.assign(assigned, SqlTables::ToMake);
     }
 
     /// Takes no more jobs, hands back what was not begun, finishes what runs, and settles it. What takes too long is broken

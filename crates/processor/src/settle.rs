@@ -27,7 +27,7 @@ pub(crate) struct Ended {
     pub(crate) settlement: Settlement,
     /// Where it is counted.
     pub(crate) metrics: Arc<JobMetrics>,
-    /// The job's place among those that its worker has claimed, which is free once the job is settled. A job that runs apart has none.
+    /// The job's place among those that its worker has claimed, free once the job is settled. A job that runs apart has none.
     pub(crate) on_board: Option<OwnedSemaphorePermit>,
 }
 

@@ -26,9 +26,9 @@ pub(crate) struct Table {
     pub(crate) tasks: Tasks,
 }
 
-/// Whether the tables of new handlers were made already.
+/// Whether the SQL tables of new handlers were made before, or their workers make them first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tables {
+pub(crate) enum SqlTables {
     Made,
     ToMake,
 }
@@ -53,7 +53,7 @@ impl Table {
 
     /// Runs these handlers from now on and no others. A handler that is removed takes no further jobs: what it runs comes to
     /// its end and is settled, and what it has claimed and not begun is handed back.
-    pub(crate) fn assign(&self, assigned: Vec<Assigned>, tables: Tables) {
+    pub(crate) fn assign(&self, assigned: Vec<Assigned>, sql_tables: SqlTables) {
         let _runtime = self.runtime.enter();
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         workers.retain(|worker| {
@@ -67,18 +67,18 @@ impl Table {
         for assigned in assigned {
             match workers.iter().find(|worker| worker.name == assigned.name) {
                 Some(worker) => worker.change(assigned),
-                None => workers.push(self.begin(assigned, tables)),
+                None => workers.push(self.begin(assigned, sql_tables)),
             }
         }
     }
 
     /// Starts the tasks of a new worker.
-    fn begin(&self, assigned: Assigned, tables: Tables) -> Arc<Worker> {
+    fn begin(&self, assigned: Assigned, sql_tables: SqlTables) -> Arc<Worker> {
         let worker = Worker::new(Arc::clone(&self.shared), assigned);
         let run = {
             let worker = Arc::clone(&worker);
             async move {
-                if tables == Tables::Made || worker.make_tables().await {
+                if sql_tables == SqlTables::Made || worker.make_tables().await {
                     worker.run().await;
                 }
             }

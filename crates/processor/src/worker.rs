@@ -1,5 +1,5 @@
-//! One handler's worker: it pulls hints, which `ingest::dispatch` or `sweeper` put into the queue with `Queue::dispatch`,
-//! claims their jobs, and finds places for them. After it, [`Worker::run_job`] in `run` runs a job that has its place.
+//! One handler's worker: it pulls hints, claims their jobs, and finds places for them. Before it, `ingest::dispatch`, `sweeper` and
+//! `settle` put hints into the queue with `Queue::dispatch`. After it, [`Worker::run_job`] in `run` runs a job that has its place.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;

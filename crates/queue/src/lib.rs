@@ -1,6 +1,10 @@
 //! How workers learn that a job is ready. The [`Queue`] trait has two implementations, a queue in memory and NATS
 //! JetStream. One suite (`tests/conformance.rs`) runs every method on both.
 //!
+//! Before it, `Dispatcher::tell` in `ingest::dispatch` has hints about new jobs, or the sweeper about jobs that are due,
+//! and [`Queue::dispatch`] takes them. After it, `Worker::work` in `processor::worker` gets them from [`Queue::pull`] and
+//! claims their jobs.
+//!
 //! The one thing to know: the store is the truth, and the queue carries only [`Hint`]s. A hint may be lost, repeated,
 //! late or wrong without harm: a worker claims a job in the store before it runs it, and the sweeper finds jobs whose
 //! hints were lost.

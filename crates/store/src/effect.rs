@@ -15,7 +15,7 @@ use crate::{JobId, StatementError, StoreError, Token, postgres, sqlite};
 pub struct EffectKey<'a> {
     /// The job.
     pub job: &'a JobId,
-    /// What proves that the job is still the worker's.
+    /// The token of the claim.
     pub token: Token,
     /// The handler's name for the effect.
     pub key: &'a str,
@@ -33,7 +33,7 @@ pub enum EffectKind {
     Outside,
 }
 
-/// What the marker says, in a transaction that holds the job: nobody can take it away until the transaction ends.
+/// What the marker says, in a transaction that holds the job: no other worker can claim it until the transaction ends.
 #[derive(Debug)]
 pub struct BegunEffect {
     /// The marker's id, the same over attempts and ordinary replays: the idempotency key for the outside.
@@ -52,7 +52,7 @@ pub struct BegunEffect {
 pub struct EffectWrite {
     /// The job.
     pub job: JobId,
-    /// What proves that the job is still the worker's.
+    /// The token of the claim.
     pub token: Token,
     /// The handler's name for the effect.
     pub key: String,
@@ -69,22 +69,22 @@ pub enum Written {
     Now,
     /// It was done in an earlier run.
     Before,
-    /// The job is somebody else's now.
+    /// The job's token has changed: this run no longer has the job.
     LostLease,
 }
 
 /// An effect could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum EffectError {
-    /// The job is somebody else's now, and so is everything about it.
-    #[error("the job is no longer this worker's: its lease ended and it was given to another")]
+    /// The job's token has changed, so this run may write nothing more about it.
+    #[error("the job's token has changed: its lease ended, or the job was taken from this run")]
     LostLease,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A transaction on whichever database this is. On SQLite nobody else can write meanwhile: be quick.
+/// A transaction on SQLite or Postgres. On SQLite nothing else can be written meanwhile, so it must be short.
 #[derive(Debug)]
 pub struct EffectTransaction {
     database: Database,
@@ -241,7 +241,7 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// What this makes of the effect. There is no marker if the job is somebody else's.
+    /// What became of the effect. There is no marker if the job's token has changed.
     pub(crate) fn written(marker: Option<Self>) -> Result<Written, StoreError> {
         match marker {
             None => Ok(Written::LostLease),

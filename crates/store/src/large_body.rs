@@ -17,11 +17,12 @@ use crate::event_row::EventRow;
 /// A body of more bytes than this is written in parts.
 const LARGE_BYTES: usize = 1024 * 1024;
 
-/// The size of a part, at first and at most. Everything else waits while one is written, but each costs a flush of the disk.
+/// The size of the first part, and the largest size. All other writes wait while a part is written, but each part costs a
+/// flush of the disk.
 const PART_BYTES: usize = 128 * 1024;
 const PART_BYTES_MAX: usize = 512 * 1024;
 
-/// After a part that took longer than this the next one is twice as large: the flush takes most of the time, whatever the size.
+/// If a part takes longer than this, the next part is twice as large: most of the time is the flush.
 const SLOW: Duration = Duration::from_millis(5);
 
 /// After this time, a body that was begun will not be recorded any more: recording has far shorter time limits.

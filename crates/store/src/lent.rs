@@ -3,8 +3,8 @@
 use sqlx::Database;
 use sqlx::pool::PoolConnection;
 
-/// A connection that goes back only when what was done on it has come to its end. Otherwise a transaction may still be open, or
-/// an answer on its way, and whoever asked next would take it for the answer to something else: a commit, say.
+/// A connection that goes back to its pool only when the work on it has ended. Otherwise a transaction may still be open,
+/// or an answer may be under way, and the next user would take it for the answer to its own statement, such as a commit.
 pub(crate) struct Lent<D: Database>(Option<PoolConnection<D>>);
 
 impl<D: Database> Lent<D> {

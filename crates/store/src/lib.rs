@@ -28,6 +28,7 @@ mod head;
 mod headers;
 mod job;
 mod large_body;
+mod late_store;
 mod lent;
 mod migrations;
 mod open;
@@ -36,6 +37,7 @@ mod postgres;
 mod private;
 mod record;
 mod shared;
+mod shared_sql;
 mod spool;
 mod sqlite;
 #[cfg(feature = "testing")]
@@ -48,6 +50,7 @@ pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransact
 pub use error::{AskError, OpenError, StatementError, StoreError};
 pub use headers::StoredHeaders;
 pub use job::{JobId, NewJob, Token};
+pub use late_store::LateStore;
 pub use open::{Config, Migrate, PostgresUrl, StoreUrl, open};
 pub use operate::{
     Act, Action, Attempt, Audit, ByHandler, Cursor, Effect, EventSummary, Filter, Found, JobSummary, KeptArrival,
@@ -56,7 +59,7 @@ pub use operate::{
 pub use private::problem_of_private_file;
 pub use record::{Record, Recorded, Routed};
 pub use shared::{Backlog, Check, Measure};
-pub use spool::{Behind, LateStore, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
+pub use spool::{Behind, NotTaken, SetAside, SpoolConfig, SpoolStatus, Spooled};
 pub use sqlite::Spool;
 pub use work::{
     Claim, Claimed, ClaimedEvent, Crash, DeadLetters, DueJob, DueJobs, DuePlace, Interruption, LostRun, Outcome, Ready,

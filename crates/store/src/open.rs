@@ -60,7 +60,7 @@ impl PostgresUrl {
 pub enum Migrate {
     /// Run them.
     Run,
-    /// Run them on SQLite, which nobody shares; on Postgres only say that they are missing.
+    /// Run them on SQLite, which belongs to one gateway; on Postgres only say that they are missing.
     IfEmbedded,
     /// Only say that they are missing.
     Never,

@@ -1,10 +1,11 @@
-//! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that.
+//! What operators ask and do: which jobs, why they died, replay, resolve, and the audit of all that. A webhook does not
+//! pass here: `admin` and the commands of the gateway call this.
 
-use std::collections::BTreeMap;
 mod act;
 mod filter;
 mod review;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -80,15 +81,6 @@ pub trait Operate: Measure {
     /// The latest acts first.
     async fn latest_audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError>;
 }
-
-/// Every source once, by one look into the index for each.
-pub(crate) const SOURCES: &str = "
-WITH RECURSIVE found (source) AS (
-    SELECT (SELECT min(source) FROM dedupe_keys)
-    UNION ALL
-    SELECT (SELECT min(source) FROM dedupe_keys WHERE source > found.source) FROM found WHERE source IS NOT NULL
-)
-SELECT source FROM found WHERE source IS NOT NULL";
 
 /// An event as a line in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,7 +166,7 @@ pub struct JobSummary {
     pub state: JobState,
     /// How often it was tried.
     pub attempts: i64,
-    /// When somebody looks at it again.
+    /// When the sweeper looks at the job again.
     pub due_at: OffsetDateTime,
     /// How urgent it is.
     pub priority: Priority,

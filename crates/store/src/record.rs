@@ -1,4 +1,9 @@
 //! What receiving asks of a database: that events become durable.
+//!
+//! Before it, `Committer::record` in `ingest::commit` calls [`Record::record`] with a batch. If there is a spool, it
+//! calls `Spooling::record` in `ingest::spool` instead, which uses the spool while the store does not take the batch.
+//! `sqlite::record` and `postgres::record` write the events and their jobs. After it, `Dispatcher::tell` in
+//! `ingest::dispatch` sends hints about the new jobs.
 
 use async_trait::async_trait;
 use hookfast_webhook::{Event, EventId};

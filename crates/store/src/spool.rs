@@ -7,15 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hookfast_webhook::EventId;
 use time::OffsetDateTime;
-use tokio::sync::{Mutex, SetOnce};
 use uuid::Uuid;
 
 use crate::event_row::EventRow;
 use crate::head::Head;
-use crate::postgres::PostgresStore;
-use crate::{
-    Check, Config, KeptArrival, Migrate, NewJob, OpenError, Record, Recorded, Routed, Store, StoreError, StoreUrl,
-};
+use crate::{KeptArrival, NewJob, Record, Recorded, StoreError};
 
 /// Where events wait while Postgres cannot take them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,8 +113,8 @@ pub enum NotTaken {
 /// What a spool asks of the database behind it.
 #[async_trait]
 pub trait Behind: Record {
-    /// Records events that were in a spool, as [`Record::record`] does. Some may have been recorded before, by somebody who
-    /// did not learn that it worked: one that is there under its own id came only once, and counts as new.
+    /// Records events that were in a spool, as [`Record::record`] does. An event may already be recorded, if the answer
+    /// to an earlier attempt was lost: an event that is stored under the same id counts as new.
     async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken>;
 
     /// Fails unless a small event could be recorded now: one is, and undone.
@@ -126,92 +122,4 @@ pub trait Behind: Record {
 
     /// Fails unless the database can be used now. Connects if that was not possible before.
     async fn reach(&self) -> Result<(), StoreError>;
-}
-
-/// A Postgres that need not be there yet when the gateway starts.
-pub struct LateStore {
-    config: Config,
-    migrate: Migrate,
-    opening: Mutex<()>,
-    opened: SetOnce<Arc<PostgresStore>>,
-}
-
-impl LateStore {
-    /// Postgres, as configured; nothing is done about it yet. SQLite is always there.
-    pub fn new(config: &Config, migrate: Migrate) -> Option<Self> {
-        let StoreUrl::Postgres(_) = &config.url else { return None };
-        Some(Self { config: config.clone(), migrate, opening: Mutex::new(()), opened: SetOnce::new() })
-    }
-
-    /// Opens it, unless that was done before.
-    pub async fn open(&self) -> Result<Arc<dyn Store>, OpenError> {
-        Ok(self.open_postgres().await?)
-    }
-
-    /// Waits until somebody has opened it.
-    pub async fn opened(&self) -> Arc<dyn Store> {
-        Arc::clone(self.opened.wait().await) as _
-    }
-
-    /// The store, if it was opened.
-    pub fn get(&self) -> Option<Arc<dyn Store>> {
-        self.opened.get().map(|store| Arc::clone(store) as _)
-    }
-
-    async fn open_postgres(&self) -> Result<Arc<PostgresStore>, OpenError> {
-        // One at a time, because it may be migrating.
-        let _turn = self.opening.lock().await;
-        if let Some(store) = self.opened.get() {
-            return Ok(Arc::clone(store));
-        }
-        let StoreUrl::Postgres(url) = &self.config.url else {
-            return Err(OpenError::Url("only Postgres is opened late".into()));
-        };
-        let store = Arc::new(PostgresStore::open(url, &self.config, self.migrate).await?);
-        // Nobody else can have set it meanwhile.
-        let _ = self.opened.set(Arc::clone(&store));
-        Ok(store)
-    }
-
-    fn if_opened(&self) -> Result<&Arc<PostgresStore>, StoreError> {
-        self.opened.get().ok_or_else(|| StoreError::Unavailable("it was not reached yet".into()))
-    }
-}
-
-#[async_trait]
-impl Record for LateStore {
-    async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
-        self.if_opened()?.record(events).await
-    }
-
-    async fn first_of(&self, source: &str, dedupe_key: &str) -> Result<Option<EventId>, StoreError> {
-        self.if_opened()?.first_of(source, dedupe_key).await
-    }
-
-    fn parallel_records(&self) -> usize {
-        self.config.parallel_batches
-    }
-}
-
-#[async_trait]
-impl Check for LateStore {
-    async fn check(&self) -> Result<(), StoreError> {
-        self.if_opened()?.check().await
-    }
-}
-
-#[async_trait]
-impl Behind for LateStore {
-    async fn record_spooled(&self, events: &[Spooled], within: Duration) -> Result<Vec<Recorded>, NotTaken> {
-        self.if_opened()?.record_spooled(events, within).await
-    }
-
-    async fn takes_events(&self) -> Result<(), StoreError> {
-        self.if_opened()?.takes_events().await
-    }
-
-    async fn reach(&self) -> Result<(), StoreError> {
-        let store = self.open_postgres().await.map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        store.check().await
-    }
 }

@@ -1,4 +1,8 @@
 //! What working asks of a database: jobs are claimed, run, settled and swept, and their effects are written.
+//!
+//! Before it, `Worker::claim` in `processor::worker` calls [`Work::claim`] for the hints that it pulled. After it,
+//! `Worker::run_job` runs each claimed job. The run comes back here with its effects ([`Work::write_effects`],
+//! [`Work::begin_effect`]) and its outcome ([`Work::settle`]). `sqlite::work` and `postgres::work` claim and settle.
 
 mod outcome;
 
@@ -20,68 +24,67 @@ use crate::{
 /// What working asks of a database.
 #[async_trait]
 pub trait Work: Check + Measure {
-    /// Makes those of the jobs the worker's that are pending and whose turn it is: state `processing`, one attempt more, a
-    /// new token, due at the end of the lease. The others are left alone; the sweeper owns their future.
+    /// Claims the jobs that are pending and whose turn it is: their state becomes `processing`, they get one attempt more
+    /// and the new token, and are due at the end of the lease. Other jobs do not change; the sweeper finds them later.
     async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Claimed>, StoreError>;
 
-    /// Writes how runs ended, with their attempts, for those jobs that are still the worker's.
+    /// Writes how runs ended, with their attempts. Skips a job whose token has changed.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
 
-    /// The body of an event. It may take as long as a body of this size takes over a narrow link. Nothing if there is no
-    /// such event.
+    /// The body of an event, or `None` if there is no such event. The time limit grows with the size, for slow
+    /// connections.
     async fn body(&self, event: EventId, size_bytes: usize) -> Result<Option<Bytes>, StoreError>;
 
-    /// Moves the end of leases to `lease` from now, and says which jobs it could not do that for.
+    /// Moves the end of leases to `lease` from now, and returns the jobs for which it could not.
     async fn renew(&self, jobs: &[(JobId, Token)], lease: Duration) -> Result<Renewed, StoreError>;
 
-    /// Gives jobs back that were claimed and not begun, as if they had not been claimed; due at once. Jobs that their token
-    /// does not hold are left alone.
+    /// Gives jobs back that were claimed and not begun, as if they had not been claimed. They are due at once. Skips a
+    /// job whose token has changed.
     async fn hand_back(&self, jobs: &[(JobId, Token)]) -> Result<(), StoreError>;
 
-    /// Turns the crashes that the sweeper noted for these runs into interruptions, which cost the job nothing: their
-    /// process has just said that it lives.
+    /// Turns the crashes that the sweeper noted for these runs into interruptions, which do not count: the process of
+    /// these runs has reported that it lives.
     async fn pardon(&self, runs: &[LostRun]) -> Result<(), StoreError>;
 
-    /// Makes jobs pending whose retry is due or whose lease has ended, the longest due first. A lease that has ended is an
-    /// attempt of its own kind.
+    /// Makes jobs pending whose retry is due or whose lease has ended, the longest due first. A lease that has ended is
+    /// noted as an attempt that crashed.
     async fn sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError>;
 
     /// The pending jobs of a handler that are due, the longest due first. Changes nothing.
     async fn due_jobs(&self, due: &DueJobs<'_>) -> Result<Vec<DueJob>, StoreError>;
 
-    /// Writes the marker of an effect if the job is still the worker's, in a transaction that stays open.
+    /// Writes the marker of an effect if the token is still the job's, in a transaction that stays open.
     async fn begin_effect(&self, effect: &EffectKey<'_>) -> Result<BegunEffect, EffectError>;
 
-    /// Writes that an effect outside, begun in this run, is done, and what came of it, if the job is still the worker's.
+    /// Writes that an outside effect of this run is done, and its result, if the token is still the job's.
     async fn finish_effect(&self, effect: &EffectKey<'_>, result: Option<&str>) -> Result<(), EffectError>;
 
-    /// Does effects of many jobs in one transaction: all that are new and whose jobs are still the worker's, or none.
-    ///
-    /// One that the database dislikes fails the whole batch with [`StoreError::Rejected`], of whatever kind its error is;
-    /// then each is to be done in a transaction of its own, which says what is wrong with it.
+    /// Does effects of many jobs in one transaction: all that are new and whose tokens are still current, or none.
+    /// If one statement fails, the whole batch fails with [`StoreError::Rejected`]. The caller then writes each effect in
+    /// a transaction of its own and gets its error.
     async fn write_effects(&self, writes: &[EffectWrite]) -> Result<Vec<Written>, StoreError>;
 
     /// Runs a handler's own `CREATE TABLE IF NOT EXISTS` statements, one process at a time.
     async fn prepare(&self, statements: &'static str) -> Result<(), StoreError>;
 }
 
-/// A worker's wish to run jobs of one handler.
+/// Which jobs of one handler a worker claims.
 #[derive(Debug, Clone)]
 pub struct Claim<'a> {
     /// Whose jobs.
     pub handler: &'a HandlerName,
-    /// Of which events.
+    /// The events whose jobs are claimed.
     pub events: &'a [EventId],
-    /// Who asks.
+    /// The process that claims, by host name and process id.
     pub worker: &'a str,
-    /// What will prove that the jobs are the worker's. The worker makes it, so that it knows what to hand back if the
-    /// store's answer is lost.
+    /// Proves from now on that the jobs are the worker's. The worker makes it, so that it can hand the jobs back if the
+    /// answer of the store is lost.
     pub token: Token,
-    /// How long the jobs are the worker's, unless it renews.
+    /// How long the lease is.
     pub lease: Duration,
     /// For a handler that keeps an order: what a dead letter means for the jobs behind it.
     pub ordering: Option<DeadLetters>,
-    /// Only jobs with fewer runs that ended without a word; all if it does not say.
+    /// Claims only jobs with fewer crashes than this; `None` claims all.
     pub crashes_below: Option<u32>,
 }
 
@@ -94,21 +97,19 @@ pub enum DeadLetters {
     StepOver,
 }
 
-/// A job that is the worker's now.
+/// A job that a worker has claimed.
 #[derive(Debug, Clone)]
 pub struct Claimed {
     /// The job.
     pub job: JobId,
-    /// What proves that it is the worker's.
+    /// The token of the claim.
     pub token: Token,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// How many runs before this one ended without a word.
+    /// How many runs in a row before this one crashed.
     pub crashes: u32,
-    /// How many runs before this one the gateway's own store has spoilt, in a row.
+    /// How many runs in a row before this one were interrupted by a failure of our store.
     pub interruptions: u32,
-    /// How urgent it is.
-    pub priority: Priority,
     /// What happened.
     pub event: ClaimedEvent,
 }
@@ -152,7 +153,7 @@ pub struct ClaimedEvent {
 pub struct Settlement {
     /// The job.
     pub job: JobId,
-    /// What proves that it is still the worker's.
+    /// The token of the claim. If the job has another by now, nothing is written.
     pub token: Token,
     /// The number of the attempt.
     pub attempt: u32,
@@ -169,9 +170,9 @@ pub struct Settlement {
 /// What settling came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Jobs that were not the worker's any more: nothing was written for them.
+    /// Jobs whose token has changed: nothing was written for them.
     pub stale: Vec<JobId>,
-    /// Jobs that waited for their turn behind one of these.
+    /// The next job of each ordering key, if the job before it is finished now.
     pub next: Vec<Ready>,
 }
 
@@ -187,9 +188,9 @@ pub struct Ready {
 /// What came of renewing leases. Jobs that are in neither list are renewed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// Jobs that are not the worker's any more.
+    /// Jobs whose token has changed.
     pub lost: Vec<JobId>,
-    /// Jobs that are the worker's, and that one of its own effects holds at this moment: to be renewed again soon.
+    /// Jobs that the worker still holds, but whose row is locked by one of its own effects. Renew them again soon.
     pub passed_over: Vec<JobId>,
 }
 
@@ -211,10 +212,10 @@ pub struct Sweep<'a> {
     pub handlers: &'a [HandlerName],
     /// How many of each handler at most.
     pub limit: u32,
-    /// This many runs in a row that ended without a word make a dead letter.
+    /// This many crashes in a row make a dead letter.
     pub crash_limit: u32,
-    /// Leases that have ended count as crashes if the sweep could begin within this time; `None` leaves them alone. A sweep
-    /// that had to wait for other writers shows that workers may not have been able to renew their leases.
+    /// Leases that have ended count as crashes if the sweep could begin within this time; `None` leaves them alone. If
+    /// the sweep had to wait for other writers, workers may have been unable to renew their leases for the same reason.
     pub judge_leases_within: Option<Duration>,
 }
 
@@ -231,7 +232,7 @@ pub struct Swept {
     pub came_late: bool,
 }
 
-/// A run whose lease had ended when the sweeper came.
+/// A run whose lease had ended when the sweeper looked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crash {
     /// The job.
@@ -271,7 +272,7 @@ pub struct DueJob {
     pub place: DuePlace,
     /// How urgent it is.
     pub priority: Priority,
-    /// How many runs in a row ended without a word.
+    /// How many runs in a row crashed.
     pub crashes: u32,
     /// Whether it is its turn: no job of its ordering key is before it.
     pub is_ready: bool,

@@ -3,7 +3,7 @@
 //! `CONTRACT.md` next to this crate says what Stripe sends, and what we decided where its documentation is unclear.
 //!
 //! Before it, `webhook::genuine` has a request: `verify` calls [`Provider::prove`], and `Genuine::read` calls
-//! [`Provider::read`]. After it, `ingest::record` makes the events durable.
+//! [`Provider::read`]. After it, `ingest::route` gives the events their jobs, and `ingest::record` makes both durable.
 
 mod header;
 mod sample;

@@ -15,7 +15,8 @@ use super::response::{HttpResponse, accepted, plain, problem, rejected};
 use crate::health::{Readiness, Ready, may_see_details};
 use crate::observe::log_misdirected;
 use crate::rejection::Rejection;
-use crate::stages::{Caller, Visit};
+use crate::shared::Caller;
+use crate::stages::Visit;
 use crate::{Ingest, Source, Table};
 
 /// The endpoints of the ingest listener.

@@ -92,7 +92,7 @@ pub(crate) struct Drainer {
     last_call: CancellationToken,
     patience: Patience,
     /// A batch has the full size divided by this.
-    part: usize,
+    divisor: usize,
     /// Batches that the store recorded since the size last changed.
     taken: u32,
     /// Batches in a row during which the store failed.
@@ -120,7 +120,7 @@ impl Drainer {
             limits,
             last_call,
             patience: Patience::default(),
-            part: 1,
+            divisor: 1,
             taken: 0,
             breaks: 0,
             slow: None,
@@ -217,7 +217,7 @@ impl Drainer {
 
     fn limits_now(&self) -> BatchLimits {
         let BatchLimits { events, bytes } = self.limits;
-        BatchLimits { events: (events / self.part).max(1), bytes: bytes / self.part as u64 }
+        BatchLimits { events: (events / self.divisor).max(1), bytes: bytes / self.divisor as u64 }
     }
 
     async fn oldest(&self, limits: BatchLimits) -> Result<Vec<Spooled>, Trouble> {
@@ -251,25 +251,25 @@ impl Drainer {
     /// Records events in the store. If the store refuses the batch, splitting finds the event that is the cause: it is set
     /// aside, and the others are recorded. A batch that is too large for the store stays in the spool for smaller batches.
     async fn drain_batch(&mut self, events: Vec<Spooled>) -> Result<(), Trouble> {
-        let mut parts = vec![events];
-        while let Some(mut part) = parts.pop() {
-            if part.is_empty() {
+        let mut pieces = vec![events];
+        while let Some(mut piece) = pieces.pop() {
+            if piece.is_empty() {
                 continue;
             }
             if faults::is_off(Protection::SpoolOrder) {
-                self.spooling.spool.remove(&part).await.map_err(Trouble::Spool)?;
+                self.spooling.spool.remove(&piece).await.map_err(Trouble::Spool)?;
             }
-            match self.record(&part).await {
+            match self.record(&piece).await {
                 Ok(recorded) => {
-                    self.finish(&part, &recorded).await.map_err(Trouble::Spool)?;
+                    self.finish(&piece, &recorded).await.map_err(Trouble::Spool)?;
                     self.note_taken();
                 }
-                Err(NotTaken::Refused(_)) if part.len() > 1 => {
-                    let later = part.split_off(part.len() / 2);
-                    parts.extend([later, part]);
+                Err(NotTaken::Refused(_)) if piece.len() > 1 => {
+                    let later = piece.split_off(piece.len() / 2);
+                    pieces.extend([later, piece]);
                 }
-                Err(NotTaken::Refused(problem)) => self.set_aside(&part[0], &problem).await?,
-                Err(NotTaken::TooMuch(problem)) => return self.ask_less(&part, &problem).await,
+                Err(NotTaken::Refused(problem)) => self.set_aside(&piece[0], &problem).await?,
+                Err(NotTaken::TooMuch(problem)) => return self.ask_less(&piece, &problem).await,
                 Err(NotTaken::Away(error)) => return Err(Trouble::Store(error)),
             }
         }
@@ -314,7 +314,7 @@ impl Drainer {
         self.slow = None;
         self.taken += 1;
         if self.taken >= LARGER_AFTER {
-            (self.part, self.taken) = ((self.part / 2).max(1), 0);
+            (self.divisor, self.taken) = ((self.divisor / 2).max(1), 0);
         }
     }
 
@@ -335,7 +335,7 @@ impl Drainer {
                 Ok(())
             }
             _ => {
-                self.part = (self.part * TIMES_SMALLER).min(self.limits.events);
+                self.divisor = (self.divisor * TIMES_SMALLER).min(self.limits.events);
                 tracing::warn!(
                     events = events.len(),
                     problem,

@@ -1,23 +1,26 @@
 //! The whole path of a webhook without HTTP: request and store are in memory.
 
 use std::future;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use hookfast_parts::{MustEnd, Tasks};
-use hookfast_store::{Check, Recorded, Routed, StoreError};
+use hookfast_store::{Check, Record, Recorded, Routed, StoreError};
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{
-    EventId, FixedClock, HandlerName, Ordering, Priority, PriorityRules, Refusal, Request, Secret, Secrets,
+    EventId, FixedClock, HandlerName, Ordering, Priority, PriorityRules, Refusal, Request, Secret, Secrets, SourceName,
+    Subscription,
 };
 use http_body_util::Full;
 use time::OffsetDateTime;
-use tokio::runtime::Handle;
 
 use super::*;
-use crate::SourceLimits;
-use crate::commit::{BatchLimits, Committing};
+use crate::admit::Limits;
+use crate::commit::{BatchLimits, Committing, Recorder};
+use crate::http::connection::Activity;
+use crate::memory::BodyMemory;
+use crate::{Config, CurrentTable, SourceLimits};
 
 const SECRET: &str = "whsec_path";
 

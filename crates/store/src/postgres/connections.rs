@@ -177,7 +177,7 @@ impl Drop for OpenTransaction {
     fn drop(&mut self) {
         let Some(mut link) = self.link.take() else { return };
         let (home, place) = (Arc::clone(&self.home), self.place.take());
-        // Whatever is still on its way in it has an end to wait for. One that is gone without a word is given up.
+        // Waits for the ROLLBACK, because an answer may still be under way. Drops the connection if it does not answer.
         tokio::spawn(async move {
             let rolled_back = timeout(BATCH_TIMEOUT, sqlx::query("ROLLBACK").execute(&mut link.connection)).await;
             if matches!(rolled_back, Ok(Ok(_))) {

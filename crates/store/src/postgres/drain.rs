@@ -14,7 +14,7 @@ use super::{BATCH_TIMEOUT, classify, say};
 use crate::event_row::{EventRow, event_columns};
 use crate::{NotTaken, Recorded, Spooled, StoreError};
 
-/// In one order, as whoever records does, or they would wait for each other.
+/// In one order, as recording does: otherwise two transactions could wait for each other.
 const TAKE_KEYS: &str = "
 INSERT INTO dedupe_keys (event_id, source, dedupe_key)
 SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key)
@@ -23,8 +23,8 @@ ON CONFLICT DO NOTHING
 RETURNING event_id
 ";
 
-/// A statement after the one that takes the keys: that one may have waited for a commit whose end the gateway did not see,
-/// and does not see its rows itself.
+/// Runs after `TAKE_KEYS`, in a statement of its own: `TAKE_KEYS` may have waited for another commit, and does not see
+/// the rows of that commit.
 const WHOSE_KEYS: &str = "
 SELECT event_id FROM dedupe_keys
 JOIN unnest($1::uuid[], $2::text[], $3::text[]) AS incoming (id, source, dedupe_key) USING (source, dedupe_key)

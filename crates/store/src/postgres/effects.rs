@@ -15,8 +15,9 @@ use crate::effect::Mark;
 use crate::error::is_too_slow;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StatementError, StoreError, Value};
 
-/// Holds the job, if it is still the worker's, until the transaction ends; and writes the marker. A new one of an effect in
-/// this database says done already: nobody sees that before the commit, and the commit need not write it then.
+/// Locks the job, if its token is still current, until the transaction ends; and writes the marker. A new marker of an
+/// effect in this database says done at once: other transactions see it only after the commit, and the commit need not
+/// write it again.
 const BEGIN: &str = "
 INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
 SELECT event_id, handler, $4, $5, $6, CASE WHEN $6 THEN clock_timestamp() END
@@ -135,7 +136,7 @@ FROM (
 WHERE effects.event_id = held.event_id AND effects.handler = held.handler AND effects.key = $4
 ";
 
-/// Says whether the job is still the worker's.
+/// Writes that an outside effect is done, and returns whether the token is still the job's.
 pub(super) async fn finish(
     connection: &mut PgConnection,
     effect: &EffectKey<'_>,

@@ -37,7 +37,7 @@ use connections::Connections;
 
 use crate::error::is_too_slow;
 use crate::lent::Lent;
-use crate::operate::SOURCES;
+use crate::shared_sql::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, Behind, ByHandler, Check, Claim, Claimed, Cursor, DueJob, DueJobs,
     Effect, EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Measure,
@@ -45,8 +45,8 @@ use crate::{
     Store, StoreError, StoredEvent, Sweep, Swept, Token, Which, Work, Written,
 };
 
-/// How long a batch may take before its connection is given up. Far beyond any answer's deadline: it only frees the
-/// committer from a server that is gone without a word.
+/// How long a batch may take before its connection is given up. It is far beyond the deadline of any answer: it only
+/// frees the committer from a server that does not answer any more.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long counting jobs may take.
@@ -275,7 +275,7 @@ impl Store for PostgresStore {
     }
 }
 
-/// Does something on a connection, and gives up the connection if it takes too long, or if nobody waits for it any more.
+/// Runs `verb` on a connection. Gives up the connection if that takes too long, or if the caller stops waiting.
 async fn on<T>(
     pool: &PgPool,
     verb: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
@@ -308,7 +308,7 @@ async fn ask<T>(
         transaction.commit().await?;
         Ok(answer)
     };
-    // The database ends it by itself; this is for a server that is gone without a word.
+    // The database ends the statement by itself. This limit is for a server that does not answer any more.
     let answer = timeout(at_most + BATCH_TIMEOUT, asked(lent.connection())).await.map_err(|_| too_slow(at_most))?;
     lent.give_back();
     answer.map_err(|error: sqlx::Error| match is_too_slow(&error) {

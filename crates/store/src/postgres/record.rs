@@ -1,4 +1,7 @@
 //! Recording a batch: as one statement, which asks what is new, or fails if not all of it is.
+//!
+//! Before it, `PostgresStore::record` takes a connection and calls [`record`]. After it, the batch is committed, and
+//! `Committer::commit` in `ingest::commit` goes on.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,7 +132,7 @@ fn recorded(new: &HashSet<Uuid>, routed: &Routed) -> Recorded {
 /// The most bytes of bodies in one statement: a statement is copied on its way, and bodies can be long.
 const STATEMENT_BYTES: usize = 8 * 1024 * 1024;
 
-/// The events in parts that one statement each can take; an event that is larger is a part of its own.
+/// The events in parts, each small enough for one statement. An event that is larger is a part of its own.
 fn in_statements<'a, 'e>(events: &'a [&'e Routed]) -> impl Iterator<Item = &'a [&'e Routed]> {
     let mut rest = events;
     std::iter::from_fn(move || {

@@ -66,7 +66,7 @@ impl<'a> Resend<'a> {
     }
 }
 
-/// By key and not by event, because that one may be another gateway's.
+/// By key and not by event, because the event may be another gateway's.
 ///
 /// A statement that was given up may come through so late that its events are here already, out of the spool. Then their keys
 /// have their own ids, or their arrivals are kept, and they have not come again. This is a statement of its own because the

@@ -11,7 +11,7 @@ use crate::Value;
 
 /// The statement of a handler with its values.
 pub(super) fn query(statement: &'static str, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
-    // With a null the statement is prepared for whatever type its place has, which need not be that of the next value.
+    // With a null the statement is prepared for the type of its place, which need not be the type of the next value.
     let has_null = values.contains(&Value::Null);
     let bind = |query: Query<'static, Postgres, PgArguments>, value| match value {
         Value::Null => query.bind(UntypedNull),

@@ -1,4 +1,6 @@
-//! A worker's verbs: claim, settle, renew, hand back. Each is one statement, however many jobs there are.
+//! A worker's verbs: claim, settle, renew, pardon, hand back. Each is one statement for all its jobs, with two
+//! exceptions: a claim with ordering takes a lock first, in one transaction with the claim, and handing back first waits
+//! for other transactions.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,11 +20,10 @@ use crate::{
 };
 
 /// A claim, with `$order` for what else must be so before it is a job's turn.
-///
-/// It waits for a job that another claim or the sweeper holds at this moment, which is short: passed over, a job that stays
-/// pending would lose the hint that led here, while the sweeper's own is refused because that hint still waits. Two
-/// claims of the same jobs go through them in the order of the index or of the table; should they wait for each other all the
-/// same, Postgres ends one of them, and its hints come again.
+/// It waits for jobs that another claim or the sweeper has locked, which is short. It does not skip locked jobs: a
+/// skipped job would stay pending and lose its hint, and the queue would refuse the sweeper's hint as a double. Two
+/// claims of the same jobs lock them in the order of the index or of the table. If they wait for each other all the same,
+/// Postgres ends one of them, and its hints come again.
 ///
 /// `OFFSET 0` has Postgres look up the head of each event by its key. Otherwise it may go through all heads to join them.
 macro_rules! claim {
@@ -35,7 +36,7 @@ WITH claimed AS (
     WHERE event_id = ANY($1) AND handler = $2 AND state = 'pending' AND crashes < $6",
             $order,
             "
-    RETURNING event_id, attempts, crashes, interruptions, priority
+    RETURNING event_id, attempts, crashes, interruptions
 )
 SELECT claimed.*, source, dedupe_key, event_type, account, object_id, occurred_at, received_at, proof,
     coalesce(head.url, events.url) AS url, coalesce(head.headers, events.headers) AS headers,
@@ -109,7 +110,6 @@ fn claimed(row: &PgRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
         attempt: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
         crashes: row.try_get::<i32, _>("crashes")?.unsigned_abs(),
         interruptions: row.try_get::<i32, _>("interruptions")?.unsigned_abs(),
-        priority: word(row.try_get("priority")?)?,
         event: ClaimedEvent {
             source: row.try_get("source")?,
             dedupe_key: row.try_get("dedupe_key")?,
@@ -133,14 +133,14 @@ WITH settled AS (
     UPDATE jobs SET state = run.state, reason = run.failure, token = NULL, worker = NULL, claimed_at = NULL,
         attempts = CASE WHEN run.counts THEN jobs.attempts ELSE jobs.attempts - 1 END,
         crashes = CASE WHEN run.counts THEN 0 ELSE jobs.crashes END,
-        interruptions = CASE WHEN run.counts THEN 0 WHEN run.is_spoilt THEN jobs.interruptions + 1
+        interruptions = CASE WHEN run.counts THEN 0 WHEN run.is_interrupted_by_store THEN jobs.interruptions + 1
                              ELSE jobs.interruptions END,
         due_at = coalesce(clock_timestamp() + make_interval(secs => run.retry_in), jobs.due_at),
         finished_at = CASE WHEN run.state <> 'failed' THEN clock_timestamp() END
     FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::float8[],
                 $9::int[], $10::timestamptz[], $11::bigint[], $12::text[], $13::boolean[])
         AS run (event_id, handler, token, state, failure, message, counts, retry_in,
-                number, started_at, duration_us, worker, is_spoilt)
+                number, started_at, duration_us, worker, is_interrupted_by_store)
     WHERE jobs.event_id = run.event_id AND jobs.handler = run.handler AND jobs.token = run.token
         AND jobs.state = 'processing'
     RETURNING run.*, jobs.ordering_key
@@ -172,7 +172,7 @@ pub(super) async fn settle(connection: &mut PgConnection, settlements: &[Settlem
         .bind(column(settlements, |run| run.started_at))
         .bind(column(settlements, |run| i64::try_from(run.duration.as_micros()).unwrap_or(i64::MAX)))
         .bind(column(settlements, |run| &*run.worker))
-        .bind(column(settlements, |run| run.outcome.is_spoilt()))
+        .bind(column(settlements, |run| run.outcome.is_interrupted_by_store()))
         .fetch_all(connection)
         .await?;
 
@@ -197,8 +197,8 @@ pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec
     rows.iter().map(value).collect()
 }
 
-/// A job that one of the run's own effects holds at this moment is passed over, and the caller is told: the sweeper passes
-/// it over, too, for as long as the effect holds it.
+/// Skips a job whose row an effect of its own run has locked, and returns it in `passed_over`. The sweeper skips the job,
+/// too, for as long as the effect has the lock.
 const RENEW: &str = "
 WITH held AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[]) AS held (event_id, handler, token)
@@ -277,7 +277,7 @@ pub(super) fn job(row: &PgRow) -> Result<JobId, Error> {
     Ok(JobId { event: EventId(row.try_get("event_id")?), handler: handler(row.try_get("handler")?)? })
 }
 
-/// A claim whose answer was lost may be about to commit. An update would see its rows as they were before and pass them by.
+/// A claim whose answer was lost may be about to commit. An update that began before that commit would skip its rows.
 const WAIT_FOR_OTHERS: &str = "
 SELECT 1 FROM jobs JOIN unnest($1::uuid[], $2::text[]) AS held (event_id, handler) USING (event_id, handler)
 ORDER BY jobs.event_id, jobs.handler FOR UPDATE OF jobs

@@ -24,8 +24,8 @@ use crate::{EffectWrite, StoreError, Value, Written};
 /// A text beyond this is sent, and the rest in another one.
 const TEXT_BYTES: usize = 1 << 20;
 
-/// Holds the jobs that are still the worker's until the transaction ends, and writes their markers as done: nobody sees that
-/// before the commit.
+/// Locks the jobs whose tokens are still current until the transaction ends, and writes their markers as done. Other
+/// transactions see that only after the commit.
 const MARK: &str = "
 INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
 SELECT event_id, handler, key, id, true, clock_timestamp()
@@ -84,7 +84,7 @@ async fn try_write(
     Ok(written)
 }
 
-/// Whatever the database says about a handler's statement is for the handler to hear, when it is done alone.
+/// An error of a handler's statement is the handler's. It gets the error when its statement is run alone.
 fn judged(error: &Error) -> StoreError {
     if is_outage(error) { classify(error) } else { StoreError::Rejected(error.to_string()) }
 }
@@ -101,7 +101,7 @@ fn name(write: &EffectWrite) -> Name {
     (write.job.event.0, write.job.handler.to_string(), write.key.clone())
 }
 
-/// The markers of those jobs that are still the worker's.
+/// The markers of the jobs whose tokens are still current.
 async fn mark(connection: &mut PgConnection, writes: &[EffectWrite]) -> Result<HashMap<Name, Marker>, Error> {
     let rows = sqlx::query(MARK)
         .bind(column(writes, |write| write.job.event.0))
@@ -131,7 +131,7 @@ impl Prepared {
         if let Some(number) = self.numbers.get(&key) {
             return Ok(*number);
         }
-        // Nobody knows what has become of a number that was tried in vain.
+        // A number is used once, even if PREPARE failed: the statement may exist all the same.
         let number = self.next;
         self.next += 1;
         let types = if key.1.is_empty() { String::new() } else { format!("({})", key.1.join(", ")) };

@@ -35,7 +35,7 @@ impl DriverError for rusqlite::Error {
     }
 }
 
-/// What the caller can do about an error; whatever ends all promises is noted.
+/// What the caller can do about an error. Notes an error after which the store promises nothing more.
 pub(super) fn classify(error: &impl DriverError, broken: &SetOnce<String>) -> StoreError {
     let problem = error.to_string();
     // Without what the extended code adds.

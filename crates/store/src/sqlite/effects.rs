@@ -15,7 +15,7 @@ use super::{classify, commit as commit_noting, values};
 use crate::effect::Mark;
 use crate::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransaction, StatementError, StoreError, Value};
 
-/// Nobody else can write in this transaction's time, so that whoever finds the job to be the worker's holds it.
+/// There is one writer, so the job cannot change hands while this transaction is open.
 pub(super) const BEGIN: &str = "
 INSERT INTO effects (event_id, handler, key, id, is_done, done_at)
 SELECT event_id, handler, $4, $5, $6, iif($6, $7, NULL) FROM jobs
@@ -29,7 +29,7 @@ pub(super) async fn begin(
     broken: &Arc<SetOnce<String>>,
     effect: &EffectKey<'_>,
 ) -> Result<BegunEffect, EffectError> {
-    // An own effect is done when this transaction is committed, and nobody sees it before.
+    // An own effect is done when this transaction is committed. Readers do not see it before.
     let is_own = effect.kind == EffectKind::Own;
     let row = sqlx::query(BEGIN)
         .bind(effect.job.event.0)
@@ -124,7 +124,7 @@ impl OpenTransaction {
         newest.map_err(|error| StatementError::of(&error))
     }
 
-    /// Commits the marker with whatever the handler wrote.
+    /// Commits the marker together with the handler's writes.
     pub(crate) async fn commit(mut self, mark: Option<Mark<'_>>) -> Result<(), EffectError> {
         if self.is_undone {
             return Err(StoreError::Rejected(UNDONE.into()).into());
@@ -162,7 +162,7 @@ async fn write_mark(writer: &mut SqliteConnection, Mark { effect, result }: &Mar
     Ok(done.rows_affected() == 1)
 }
 
-/// Writes that an outside effect is done, and says whether the job is still the worker's.
+/// Writes that an outside effect is done, and returns whether the token is still the job's.
 pub(super) async fn finish(
     writer: &mut SqliteConnection,
     effect: &EffectKey<'_>,

@@ -77,7 +77,7 @@ macro_rules! jobs {
     };
 }
 
-/// An event that nobody handles has no handler and no failure.
+/// An event without a job has no handler and no failure.
 macro_rules! unhandled {
     (@list $end:literal) => {
         unhandled!(

@@ -1,6 +1,8 @@
 //! The embedded store: one file, WAL, `synchronous=FULL`, one writer.
 
 mod act;
+mod blocking;
+mod checkpoints;
 mod classify;
 pub(crate) mod effects;
 mod event_row;
@@ -33,13 +35,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use hookfast_webhook::EventId;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::SetOnce;
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use blocking::waiting_for_the_disk;
 use classify::{DriverError, classify};
 use limit::StatementLimit;
 use record::Writer;
@@ -47,7 +49,7 @@ pub use spool::Spool;
 use turns::{Turns, Writing};
 
 use self::open::WRITER_TIMEOUT;
-use crate::operate::SOURCES;
+use crate::shared_sql::SOURCES;
 use crate::{
     AskError, Attempt, Audit, Backlog, BegunEffect, ByHandler, Check, Claim, Claimed, Cursor, DueJob, DueJobs, Effect,
     EffectError, EffectKey, EffectWrite, EventSummary, Filter, Found, JobId, JobSummary, LostRun, Measure, Moment,
@@ -58,7 +60,7 @@ use crate::{
 /// For this long, what was recorded proves that more can be.
 const PROVES_FOR: Duration = Duration::from_secs(1);
 
-/// How long a question whether the store can be written to waits for those that write.
+/// How long the check whether the store can be written waits for other writers.
 const CHECK_WITHIN: Duration = Duration::from_millis(700);
 
 /// How long closing tries to empty the WAL.
@@ -71,9 +73,9 @@ pub(crate) struct SqliteStore {
     recorded: Mutex<Option<Instant>>,
     /// The one connection on which everything else is written.
     writer: SqlitePool,
-    /// Whoever writes on one of the two holds this: SQLite would make the other one wait, too, but only by trying again.
+    /// A task holds this lock while it writes on either connection: SQLite would make the other one try again and again.
     alone: Arc<tokio::sync::Mutex<()>>,
-    /// Who has it next.
+    /// Decides who writes next.
     turns: Turns,
     /// How long handlers' statements may take on the writer.
     limit: StatementLimit,
@@ -268,7 +270,7 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
-        // Waits for what is under way; whoever comes later finds the store closed.
+        // Waits for the write under way. Later writes find the store closed.
         let alone = self.alone.lock().await;
         let is_whole = self.broken.set("the store is closed".into()).is_ok();
         self.checkpoints.abort();
@@ -283,7 +285,7 @@ impl Store for SqliteStore {
 }
 
 impl SqliteStore {
-    /// One transaction around a verb: it is undone if the verb fails, or if nobody waits for it any more.
+    /// One transaction around a verb. It is undone if the verb fails, or if the caller stops waiting.
     async fn write<T>(
         &self,
         verb: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
@@ -294,7 +296,7 @@ impl SqliteStore {
         Ok(done)
     }
 
-    /// Runs a verb on the connection that records. Those who record go first.
+    /// Runs a verb on the connection that records. Recording goes before other writes.
     async fn record_with<T>(&self, verb: impl FnOnce(&mut Writer) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let _recording = self.turns.record();
         let _alone = timeout(WRITER_TIMEOUT, self.alone.lock()).await.map_err(too_long)?;
@@ -392,12 +394,4 @@ async fn commit(writing: Writing, broken: &Arc<SetOnce<String>>) -> Result<(), S
     let noted = Arc::clone(broken);
     let end = tokio::spawn(async move { writing.commit().await.map_err(|error| classify(&error, &noted)) });
     end.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
-}
-
-/// Lets the other tasks of this thread go on elsewhere meanwhile. A runtime of one thread has no elsewhere.
-fn waiting_for_the_disk<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::CurrentThread => work(),
-        _ => tokio::task::block_in_place(work),
-    }
 }

@@ -1,5 +1,8 @@
 //! Recording a batch: the key first, and if it is new, the event and its jobs.
 //!
+//! Before it, `SqliteStore::record` waits for its turn to write, and calls [`Writer::record`]. After it, the transaction
+//! is synced to disk, and `Committer::commit` in `ingest::commit` goes on.
+//!
 //! How many events a second the gateway can take is decided here, so this has a connection of its own, with a driver that
 //! runs a statement where it is called. sqlx hands each statement to another thread, with a copy of every value.
 
@@ -48,7 +51,7 @@ FROM (SELECT coalesce(max(number), 0) + 1 AS number FROM resend_arrivals WHERE e
 
 const SPOOL_JOB: &str = "INSERT INTO jobs (event_id, handler, priority, ordering_key) VALUES (?, ?, ?, ?)";
 
-/// The connection on which events are recorded. Whoever uses it waits for the disk.
+/// The connection on which events are recorded. A call on it blocks its thread until the disk has answered.
 pub(super) struct Writer(Connection);
 
 impl Writer {
@@ -60,7 +63,8 @@ impl Writer {
         Ok(Self(connection))
     }
 
-    /// Records a batch: all or nothing, durable on return. Somebody should look at its jobs after `grace`.
+    /// Records a batch: all or nothing, durable on return. Its jobs are due after `grace`; until then a hint should have
+    /// led to them.
     pub(super) fn record(
         &mut self,
         events: &[Routed],

@@ -131,7 +131,7 @@ impl ManyRows {
         Ok((self.of_size(rows.len()).0, values.into_arguments()?))
     }
 
-    /// The statement for so many rows, and for how many rows it is.
+    /// The smallest statement that takes this number of rows, and the number of rows that it takes.
     pub(super) fn of_size(&self, rows: usize) -> (&'static str, usize) {
         let fitting = SIZES.iter().position(|size| *size >= rows).expect("there are no more rows than the most");
         (self.statements[fitting], SIZES[fitting])

@@ -81,7 +81,7 @@ SELECT (SELECT count(*) FROM events),
        (SELECT received_at FROM events ORDER BY place LIMIT 1),
        (SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count)";
 
-/// A spool. Nobody else has it.
+/// A spool. It belongs to this process alone.
 pub struct Spool {
     file: SqliteStore,
     max_bytes: u64,

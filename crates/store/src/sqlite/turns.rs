@@ -1,5 +1,5 @@
-//! Who writes next: SQLite has one writer at a time. A sender waits for an answer and a job does not, so whoever records goes
-//! first. While somebody does, all others together get a third of the time.
+//! Decides who writes next: SQLite has one writer at a time. Recording goes first, because a sender waits for it. While
+//! events are recorded, all other writes together get a third of the time.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use tokio::time::{Instant, sleep_until};
 
 use super::limit::{Limited, StatementLimit};
 
-/// How many times as long as the others have written those who record go first.
+/// Recording has priority for this multiple of the time that the last other writer used.
 const RECORDING: u32 = 2;
 
-/// How long the others wait at most for those who record.
+/// How long other writers wait at most for recording.
 const AT_MOST: Duration = Duration::from_millis(200);
 
 pub(super) struct Turns {
     recording: AtomicUsize,
-    nobody_records: Notify,
-    /// When the others may write even if somebody records. Whoever of them has the turn holds it.
+    idle: Notify,
+    /// When the next other writer may write even while events are recorded. The writer whose turn it is holds this lock.
     others: Arc<Mutex<Instant>>,
 }
 
-/// Somebody records, or is about to.
+/// Events are being recorded, or are about to be, until this is dropped.
 pub(super) struct Recording<'a>(&'a Turns);
 
-/// The turn of somebody who does not record.
+/// The turn of a writer that does not record.
 #[derive(Debug)]
 pub(crate) struct OtherTurn {
     next: OwnedMutexGuard<Instant>,
@@ -48,7 +48,7 @@ pub(crate) struct Writing {
 impl Turns {
     pub(super) fn new() -> Self {
         let others = Arc::new(Mutex::new(Instant::now()));
-        Self { recording: AtomicUsize::new(0), nobody_records: Notify::new(), others }
+        Self { recording: AtomicUsize::new(0), idle: Notify::new(), others }
     }
 
     pub(super) fn record(&self) -> Recording<'_> {
@@ -56,20 +56,20 @@ impl Turns {
         Recording(self)
     }
 
-    /// Waits until somebody who does not record may write.
+    /// Waits until a writer that does not record may write.
     pub(super) async fn other(&self) -> OtherTurn {
         let next = Arc::clone(&self.others).lock_owned().await;
         tokio::select! {
             biased;
-            () = self.until_nobody_records() => {}
+            () = self.until_idle() => {}
             () = sleep_until(*next) => {}
         }
         OtherTurn { next, began: Instant::now() }
     }
 
-    async fn until_nobody_records(&self) {
+    async fn until_idle(&self) {
         loop {
-            let ended = self.nobody_records.notified();
+            let ended = self.idle.notified();
             if self.recording.load(Relaxed) == 0 {
                 return;
             }
@@ -81,7 +81,7 @@ impl Turns {
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
         if self.0.recording.fetch_sub(1, Relaxed) == 1 {
-            self.0.nobody_records.notify_waiters();
+            self.0.idle.notify_waiters();
         }
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_write_at_once_if_nobody_records() {
+    async fn others_write_at_once_if_nothing_is_recorded() {
         let turns = Turns::new();
         for _ in 0..3 {
             let turn = turns.other().await;
@@ -166,12 +166,12 @@ mod tests {
         advance(Duration::from_millis(19)).await;
         assert!(!is_ready(&mut next));
         advance(Duration::from_millis(2)).await;
-        assert!(is_ready(&mut next), "somebody still records, but the others have waited long enough");
+        assert!(is_ready(&mut next), "events are still recorded, but the others have waited long enough");
         drop(recording);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_others_go_on_as_soon_as_nobody_records() {
+    async fn the_others_go_on_as_soon_as_recording_ends() {
         let turns = Turns::new();
         let turn = turns.other().await;
         let [first, second] = [turns.record(), turns.record()];

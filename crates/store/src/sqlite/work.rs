@@ -1,4 +1,4 @@
-//! The worker's verbs: claim, settle, renew, hand back.
+//! A worker's verbs: claim, settle, renew, pardon, hand back.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -32,7 +32,7 @@ macro_rules! claim {
              WHERE handler = $1 AND event_id IN (
                  SELECT event_id FROM candidates WHERE crashes < $7);
 
-             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, jobs.priority, events.source,
+             SELECT jobs.event_id, jobs.attempts, jobs.crashes, jobs.interruptions, events.source,
                     events.dedupe_key, events.event_type, events.account, events.object_id, events.occurred_at,
                     events.received_at, events.proof, coalesce(head.url, events.url) AS url,
                     coalesce(head.headers, events.headers) AS headers, ",
@@ -54,8 +54,8 @@ pub(super) const CLAIM: &str = claim!(
      WHERE handler = $1 AND state = 'pending' AND event_id IN (SELECT unhex(value) FROM json_each($2))"
 );
 
-/// Whose turn it is: nobody with the same key is before it, and nobody is being worked on, before it or behind it. An event
-/// may become visible after a later one, so that the one behind may have begun already.
+/// A job's turn: no unfinished job of its key is before it, and no job of its key is running, before it or behind it. An
+/// event may become visible after a later one, so a later job may have begun already.
 ///
 /// The states are written as in the partial indexes, or SQLite would not use those.
 pub(super) const CLAIM_IN_ORDER: &str = claim!(
@@ -99,7 +99,6 @@ fn claimed(row: &SqliteRow, claim: &Claim<'_>) -> Result<Claimed, Error> {
         attempt: row.try_get("attempts")?,
         crashes: row.try_get("crashes")?,
         interruptions: row.try_get("interruptions")?,
-        priority: word(row.try_get("priority")?)?,
         event: ClaimedEvent {
             source: row.try_get("source")?,
             dedupe_key: row.try_get("dedupe_key")?,
@@ -172,7 +171,7 @@ pub(super) async fn settle(writer: &mut SqliteConnection, settlements: &[Settlem
     Ok(Settled { stale, next: next(writer, &rows).await? })
 }
 
-/// Who waited behind those that are finished now.
+/// The next job of each ordering key of which a job is finished now.
 async fn next(writer: &mut SqliteConnection, settled: &[SqliteRow]) -> Result<Vec<Ready>, Error> {
     let mut finished: Vec<(&str, &str)> = Vec::new();
     for row in settled {
@@ -205,7 +204,7 @@ fn bind_settled(settlement: &Settlement, now: i64, values: &mut Values) {
         .add(retry_in.map(|wait| now.saturating_add(length(wait))))
         .add(retry_in.is_none().then_some(now))
         .add(settlement.outcome.counts())
-        .add(settlement.outcome.is_spoilt());
+        .add(settlement.outcome.is_interrupted_by_store());
 }
 
 fn bind_held<'v>(job: &JobId, token: Token, values: &'v mut Values) -> &'v mut Values {

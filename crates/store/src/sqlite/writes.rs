@@ -38,7 +38,7 @@ pub(super) async fn write(
     Ok(written)
 }
 
-/// The marker, if the job is still the worker's.
+/// The marker, if the token is still the job's.
 async fn mark(writer: &mut SqliteConnection, write: &EffectWrite) -> Result<Option<Marker>, Error> {
     let row = sqlx::query(effects::BEGIN)
         .bind(write.job.event.0)

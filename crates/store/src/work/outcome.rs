@@ -25,7 +25,7 @@ pub enum Outcome {
         /// Why, for people.
         message: String,
     },
-    /// The handler put it off: it is run again later, and the run counts neither as an attempt nor as an interruption.
+    /// The handler snoozed it: it is run again later, and the run counts neither as an attempt nor as an interruption.
     Snoozed {
         /// Until when and why, for people.
         message: String,
@@ -111,8 +111,8 @@ impl Outcome {
         !matches!(self, Self::Snoozed { .. } | Self::Interrupted { .. })
     }
 
-    /// Whether our own store has spoilt the run.
-    pub(crate) fn is_spoilt(&self) -> bool {
+    /// Whether a failure of our store interrupted the run.
+    pub(crate) fn is_interrupted_by_store(&self) -> bool {
         matches!(self, Self::Interrupted { by: Interruption::Store, .. })
     }
 }
@@ -123,5 +123,5 @@ const MESSAGE_CHARS: usize = 2_000;
 /// What a crashed attempt's message says.
 pub(crate) const CRASHED: &str = "the process died or lost its lease";
 
-/// What the message of an attempt says whose process turned out to be alive.
+/// The message of an attempt that was noted as a crash although its process was alive.
 pub(crate) const LOST_LEASE: &str = "the run lost its lease, although its process lived";

@@ -68,8 +68,8 @@ async fn duplicates_in_a_large_batch_are_found(database: Database) {
     assert_eq!(store.record(&next()).await.unwrap(), [Recorded::Duplicate; 40]);
 }
 
-/// Whoever gives up waiting leaves something on its way. The next one on the same connection must not take the answer to
-/// that for its own, or it would take something for committed that is not.
+/// A caller that gives up waiting leaves an answer under way. The next statement on the same connection must not take
+/// that answer for its own: it could take something for committed that is not.
 async fn what_was_given_up_does_not_answer_for_what_comes_next(database: Database) {
     let store = database.open().await;
     let numbered = |round: u64, what: &str| -> Vec<_> {

@@ -221,7 +221,7 @@ fn events_at(source: &str, body: &str, received_at: OffsetDateTime) -> Vec<Event
     genuine.genuine().expect("no handshake").read(&stripe, arrival).0
 }
 
-/// An event whose key stands for it for so many seconds.
+/// An event whose key stands for it for this number of seconds.
 pub(crate) fn with_window(id: &str, seconds: u64) -> Routed {
     let body = format!(r#"{{"id":"{id}","type":"deregistration","created":1759999996,"window":"{seconds}"}}"#);
     routed(event_with_body("stripe", &body), &["ledger"])
@@ -258,7 +258,7 @@ pub(crate) fn job_of(event: EventId, name: &str) -> JobId {
     JobId { event, handler: handler(name) }
 }
 
-/// Records so many events for the ledger.
+/// Records this number of events for the handler `ledger`.
 pub(crate) async fn record_jobs(store: &Arc<dyn Store>, count: usize) -> Vec<JobId> {
     record_keyed(store, &vec![None; count]).await
 }

@@ -1,4 +1,4 @@
-//! Effects: the marker and the handler's own writes, once, and only by whoever holds the job.
+//! Effects: the marker and the handler's own writes, once, and only by the worker that holds the job.
 
 use std::slice;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ async fn the_marker_and_the_write_are_committed_together(database: Database) {
     let mut begun = begin(&store, &claimed).await;
     assert_eq!((begun.is_done, begun.result.as_deref()), (false, None));
     post(&mut begun.transaction).await;
-    assert_eq!(effects_of(&store, &claimed.job).await, [], "nobody sees it before");
+    assert_eq!(effects_of(&store, &claimed.job).await, [], "it is not visible before");
     begun.transaction.commit(&effect(&claimed, "post"), None).await.unwrap();
 
     assert_eq!(postings(&database).await, 1);
@@ -123,8 +123,8 @@ async fn without_the_job_there_is_no_effect(database: Database) {
     store.record(&[paid("evt_2")]).await.expect("what failed holds nothing");
 }
 
-/// The lease has ended, but whoever wants the job must wait until the effect is written or given up.
-async fn while_an_effect_is_open_nobody_takes_the_job(database: Database) {
+/// The lease has ended, but a claim of the job must wait until the effect is written or given up.
+async fn while_an_effect_is_open_the_job_cannot_be_taken(database: Database) {
     let store = database.open().await;
     store.prepare(POSTINGS).await.unwrap();
     let jobs = record_jobs(&store, 1).await;
@@ -195,7 +195,7 @@ async fn a_call_to_the_outside_keeps_its_id_until_it_is_done(database: Database)
     lose_leases(&database, &store).await;
     let again = claim_one(&store, &claimed.job).await;
     let second = store.begin_effect(&call(&again)).await.unwrap();
-    assert_eq!((second.id, second.is_done), (begun.id, false), "nobody knows whether the call was made");
+    assert_eq!((second.id, second.is_done), (begun.id, false), "whether the call was made is unknown");
     second.transaction.commit_begun().await.unwrap();
     store.finish_effect(&call(&again), Some(r#""ch_1""#)).await.unwrap();
 
@@ -246,7 +246,7 @@ async fn values_of_every_kind_go_in_and_come_out(database: Database) {
     let (store, claimed) = with_job(&database).await;
     let mut transaction = begin(&store, &claimed).await.transaction;
     let posted = "SELECT amount FROM postings WHERE account = $1";
-    assert_eq!(transaction.fetch(posted, vec!["nobody".into()]).await.unwrap(), None);
+    assert_eq!(transaction.fetch(posted, vec!["unknown".into()]).await.unwrap(), None);
     post(&mut transaction).await;
     assert_eq!(transaction.fetch(posted, vec!["acct_1".into()]).await.unwrap(), Some(Value::Integer(25)));
     let sum = "SELECT max(account) FROM postings WHERE amount > $1";
@@ -306,7 +306,7 @@ async fn on_sqlite_a_transaction_that_undid_itself_is_not_taken_for_done() {
     assert_eq!(store.renew(&[(claimed.job.clone(), claimed.token)], LEASE).await.unwrap(), Renewed::default());
 }
 
-/// A disk that takes no more writes is an I/O error that anybody can make.
+/// A disk that takes no more writes is an I/O error that a test can cause.
 #[tokio::test]
 async fn on_sqlite_an_io_error_in_an_effect_ends_all_promises() {
     let database = Database::sqlite();
@@ -379,7 +379,7 @@ on_both! {
     each_key_is_an_effect_of_its_own
     what_is_dropped_leaves_nothing
     without_the_job_there_is_no_effect
-    while_an_effect_is_open_nobody_takes_the_job
+    while_an_effect_is_open_the_job_cannot_be_taken
     effects_of_many_jobs_at_the_same_time_are_written_once_each
     of_two_runs_only_the_holder_writes
     a_call_to_the_outside_keeps_its_id_until_it_is_done

@@ -187,7 +187,7 @@ async fn what_an_older_version_left_in_the_spool_is_drained_with_its_headers() {
     assert_eq!(claimed.event.headers.iter().collect::<Vec<_>>(), [("a", &b"1"[..])]);
 }
 
-/// Somebody upgrades because of the outage that filled it.
+/// An operator may upgrade because of the outage that filled the spool.
 #[tokio::test]
 async fn a_spool_that_an_older_version_filled_is_opened_and_drained() {
     let rig = Rig::new().await;
@@ -381,8 +381,8 @@ async fn two_processes_cannot_have_the_same_spool() {
 #[tokio::test]
 async fn a_postgres_that_is_not_there_yet_is_opened_when_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = format!("postgres://postgres@{}/none", folder.path().display().to_string().replace('/', "%2F"));
-    let late = LateStore::new(&Config::new(nobody.parse().unwrap()), Migrate::Run).unwrap();
+    let unreachable = format!("postgres://postgres@{}/none", folder.path().display().to_string().replace('/', "%2F"));
+    let late = LateStore::new(&Config::new(unreachable.parse().unwrap()), Migrate::Run).unwrap();
     assert!(matches!(late.open().await, Err(OpenError::Unreachable { .. })));
     assert!(matches!(late.reach().await, Err(StoreError::Unavailable(_))));
     assert!(late.get().is_none());

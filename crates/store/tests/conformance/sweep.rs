@@ -158,7 +158,7 @@ async fn leases_are_left_alone_when_they_are_not_to_be_judged(database: Database
     assert_eq!((state(&store, &held).await, state(&store, &retry).await), (JobState::Processing, JobState::Pending));
     assert_eq!(attempts_of(&store, &held).await, []);
     settle(&store, &claimed, Outcome::Succeeded).await;
-    assert_eq!(sweep(&store).await, Swept::default(), "it was the worker's all the time");
+    assert_eq!(sweep(&store).await, Swept::default(), "the worker held it all the time");
 }
 
 async fn a_lease_is_judged_once_leases_are_judged_again(database: Database) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hookfast_store::{
     Attempt, Claim, Claimed, DueJobs, Interruption, JobId, LostRun, Outcome, Renewed, Store, Swept, Token,
 };
-use hookfast_webhook::{EventId, FailureKind, JobState, Priority, ProofKind};
+use hookfast_webhook::{EventId, FailureKind, JobState, ProofKind};
 use uuid::Uuid;
 
 use crate::database::{
@@ -26,8 +26,7 @@ async fn a_claim_brings_the_events_along_in_their_order(database: Database) {
     let claimed = store.claim(&wish(&handler("ledger"), &[second, unknown, first])).await.unwrap();
 
     assert_eq!(ids(&claimed), [job_of(first, "ledger"), job_of(second, "ledger")]);
-    assert_eq!((claimed[0].attempt, claimed[0].crashes, claimed[0].priority), (1, 0, Priority::Normal));
-    assert_eq!(claimed[0].interruptions, 0);
+    assert_eq!((claimed[0].attempt, claimed[0].crashes, claimed[0].interruptions), (1, 0, 0));
     assert_eq!(claimed[0].token, claimed[1].token);
     let (told, sent) = (&claimed[0].event, &events[0].event);
     assert_eq!((told.source.as_str(), told.dedupe_key.as_str()), ("stripe", "evt_1"));
@@ -77,7 +76,7 @@ async fn claims_at_the_same_time_take_each_job_once(database: Database) {
     for worker in workers {
         taken.extend(worker.await.unwrap());
     }
-    // Whoever meets another's claim passes it over, and then it is the other's.
+    // A claim that meets a job of another claim skips it, and then the other claim has it.
     assert_eq!(taken.len(), 100);
     assert_eq!(taken.into_iter().collect::<HashSet<_>>(), jobs.into_iter().collect());
 }
@@ -189,7 +188,7 @@ async fn a_late_settlement_writes_nothing(database: Database) {
     lose_leases(&database, &store).await;
     for outcome in [Outcome::Succeeded, failed(), dead()] {
         let settled = store.settle(&[settlement(&late, outcome)]).await.unwrap();
-        assert_eq!(settled.stale, slice::from_ref(&id), "after the sweep it is nobody's");
+        assert_eq!(settled.stale, slice::from_ref(&id), "after the sweep no worker has it");
     }
     assert_eq!(state(&store, &id).await, JobState::Pending);
 
@@ -440,7 +439,7 @@ async fn give_up<T>(verb: impl Future<Output = T>, polls: usize) {
     }
 }
 
-/// Whoever waits for a verb may be gone before its end, at any moment.
+/// The caller of a verb may stop waiting at any moment.
 async fn a_verb_that_is_given_up_leaves_the_store_usable(database: Database) {
     let store = database.open().await;
     let jobs = record_jobs(&store, 40).await;

@@ -146,7 +146,7 @@ async fn on_postgres_a_text_with_a_nul_is_refused() {
     assert_eq!(notes(&database).await, 0);
 }
 
-/// The second would be run when the first is prepared, whoever's job it is.
+/// The second would run when the first is prepared, without a look at the job.
 #[tokio::test]
 async fn on_postgres_two_statements_are_refused_and_not_run() {
     let database = Database::postgres();
