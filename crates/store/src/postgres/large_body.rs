@@ -11,10 +11,11 @@ use crate::event_row::free_before;
 use crate::large_body::{self, ABANDONED_AFTER, PART, SIZE, WrittenBodies};
 use crate::{Recorded, Routed, StoreError};
 
-/// Writes nothing if the event came before.
+/// Writes nothing if the event came before, or its body is recorded already.
 const BEGIN_BODY: &str = "
 INSERT INTO large_bodies (event_id, size_bytes)
-SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM dedupe_keys WHERE source = $3 AND dedupe_key = $4)";
+SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM dedupe_keys WHERE source = $3 AND dedupe_key = $4)
+ON CONFLICT DO NOTHING";
 
 const ADD_PART: &str = "INSERT INTO body_parts (event_id, part, bytes) VALUES ($1, $2, $3)";
 
@@ -55,17 +56,22 @@ impl PostgresStore {
         let ids: Vec<_> = ids.map(|(routed, _)| routed.event.id().0).filter(|id| bodies.contains(*id)).collect();
         if !ids.is_empty() {
             // What fails here is cleared an hour later.
-            let clear = async |connection: &mut PgConnection| sqlx::query(CLEAR).bind(ids).execute(connection).await;
-            let _ = on(&self.pool, clear).await;
+            let _ = on(&self.pool, async |connection| clear(connection, &ids).await).await;
         }
     }
 }
 
-/// Notes that a body begins, unless its event came before. Clears bodies that were begun and abandoned.
+async fn clear(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), Error> {
+    sqlx::query(CLEAR).bind(ids).execute(connection).await.map(drop)
+}
+
+/// Notes that a body begins, unless its event came before. Clears bodies that were begun and abandoned, and what is left of an
+/// earlier attempt at the same event.
 async fn begin_body(connection: &mut PgConnection, event: &Event) -> Result<bool, Error> {
     if let Some(before) = free_before(event.id().0, ABANDONED_AFTER) {
         sqlx::query(CLEAR_ABANDONED).bind(before).execute(&mut *connection).await?;
     }
+    clear(connection, &[event.id().0]).await?;
     let begun = sqlx::query(BEGIN_BODY)
         .bind(event.id().0)
         .bind(i64::try_from(event.body().len()).unwrap_or(i64::MAX))

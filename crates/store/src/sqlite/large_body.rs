@@ -14,7 +14,8 @@ use crate::{Recorded, Routed, StoreError};
 
 const IS_KNOWN: &str = "SELECT 1 FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
 
-const BEGIN_BODY: &str = "INSERT INTO large_bodies (event_id, size_bytes) VALUES (?, ?)";
+/// Writes nothing if the body is recorded already.
+const BEGIN_BODY: &str = "INSERT INTO large_bodies (event_id, size_bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 
 const ADD_PART: &str = "INSERT INTO body_parts (event_id, part, bytes) VALUES (?, ?, ?)";
 
@@ -62,7 +63,8 @@ impl SqliteStore {
 }
 
 impl Writer {
-    /// Notes that a body begins, unless its event came before. Clears a body that was begun and abandoned, if there is one.
+    /// Notes that a body begins, unless its event came before. Clears a body that was begun and abandoned, if there is one,
+    /// and what is left of an earlier attempt at the same event.
     fn begin_body(&mut self, event: &Event) -> rusqlite::Result<bool> {
         self.in_transaction(|transaction| {
             let key = [event.delivery().arrival.source.as_str(), event.dedupe_key().as_str()];
@@ -72,9 +74,10 @@ impl Writer {
             if let Some(before) = free_before(event.id().0, ABANDONED_AFTER) {
                 clear_abandoned(transaction, before.as_bytes())?;
             }
+            let id = event.id().0;
+            clear(transaction, id.as_bytes())?;
             let size_bytes = i64::try_from(event.body().len()).unwrap_or(i64::MAX);
-            transaction.prepare_cached(BEGIN_BODY)?.execute(params![event.id().0.as_bytes(), size_bytes])?;
-            Ok(true)
+            Ok(transaction.prepare_cached(BEGIN_BODY)?.execute(params![id.as_bytes(), size_bytes])? == 1)
         })
     }
 

@@ -1,6 +1,6 @@
 //! Large bodies: written in parts before their events, and read back as one.
 
-use hookfast_store::{Recorded, Routed};
+use hookfast_store::{Recorded, Routed, StoreError};
 use hookfast_webhook::EventId;
 
 use crate::database::{Database, claim_one, event_with_body, job_of, paid, routed};
@@ -64,6 +64,47 @@ async fn the_body_of_a_resend_is_not_kept(database: Database) {
     assert_eq!(database.resends().await, 3);
 }
 
+/// As after a batch that was split, and after an outcome that was not known.
+async fn what_was_not_recorded_is_recorded_the_second_time(database: Database) {
+    let store = database.open().await;
+    let events = [large("evt_1")];
+    refuse(&database, "INSERT", "events").await;
+    assert!(matches!(store.record(&events).await, Err(StoreError::Rejected(problem)) if problem.contains("refused")));
+    assert_eq!((database.number(BODIES).await, store.latest_events(1).await.unwrap()), (1, vec![]));
+    refuse_no_more(&database, "events").await;
+    assert_eq!(store.record(&events).await.unwrap(), [Recorded::New]);
+    assert_eq!(store.record(&events).await.unwrap(), [Recorded::Duplicate]);
+    let body = events[0].event.body();
+    assert!(store.body(events[0].event.id(), body.len()).await.unwrap().expect("it is there") == body[..]);
+    assert_eq!((database.number(BODIES).await, database.number(BYTES).await), (1, body.len() as i64));
+}
+
+/// Even if nothing is known of the event any more but its body.
+async fn a_body_that_is_recorded_is_not_written_again(database: Database) {
+    let store = database.open().await;
+    let events = [large("evt_1")];
+    store.record(&events).await.unwrap();
+    let parts = database.number(PARTS).await;
+    database.execute("DELETE FROM dedupe_keys", "DELETE FROM dedupe_keys").await;
+    assert!(matches!(store.record(&events).await, Err(StoreError::Rejected(_))));
+    let body = events[0].event.body();
+    assert!(store.body(events[0].event.id(), body.len()).await.unwrap().expect("it is there") == body[..]);
+    assert_eq!((database.number(BODIES).await, database.number(PARTS).await), (1, parts));
+}
+
+async fn refuse(database: &Database, verb: &str, table: &str) {
+    let sqlite = format!("CREATE TRIGGER refuse BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END");
+    let postgres = format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$;
+         CREATE TRIGGER refuse BEFORE {verb} ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+    );
+    database.execute(sqlite.leak(), postgres.leak()).await;
+}
+
+async fn refuse_no_more(database: &Database, table: &str) {
+    database.execute("DROP TRIGGER refuse", format!("DROP TRIGGER refuse ON {table}").leak()).await;
+}
+
 /// As if a process had died before the event was recorded, long ago and just now.
 async fn a_body_that_was_abandoned_is_cleared(database: Database) {
     let store = database.open().await;
@@ -89,5 +130,7 @@ on_both! {
     a_large_body_comes_back_byte_for_byte
     an_event_without_a_body_has_an_empty_one
     the_body_of_a_resend_is_not_kept
+    what_was_not_recorded_is_recorded_the_second_time
+    a_body_that_is_recorded_is_not_written_again
     a_body_that_was_abandoned_is_cleared
 }
