@@ -27,6 +27,7 @@ use bytes::Bytes;
 use hookfast_webhook::EventId;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -75,6 +76,8 @@ pub(crate) struct PostgresStore {
     dispatch_grace: Duration,
     /// Whether the last batch had new events only.
     only_new: AtomicBool,
+    /// Held while bodies that belong to no event are cleared.
+    clearing: Arc<Mutex<()>>,
 }
 
 #[async_trait]
@@ -83,7 +86,7 @@ impl Record for PostgresStore {
         let bodies = self.write_large_bodies(events).await?;
         let recorded =
             on(&self.pool, async |connection| record::record(self, connection, events, &bodies).await).await?;
-        self.clear_bodies_of_resends(events, &recorded, &bodies).await;
+        self.clear_bodies_beside(events, &recorded, &bodies);
         Ok(recorded)
     }
 

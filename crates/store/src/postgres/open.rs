@@ -68,6 +68,7 @@ impl PostgresStore {
             parallel_batches: config.parallel_batches,
             dispatch_grace: config.dispatch_grace,
             only_new: AtomicBool::new(true),
+            clearing: Default::default(),
         })
     }
 }
