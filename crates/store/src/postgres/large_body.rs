@@ -1,14 +1,16 @@
 //! Large bodies: written in parts before their events, and read back as one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hookfast_webhook::{Event, EventId};
 use sqlx::Error;
 use sqlx::postgres::{PgConnection, PgPool};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{PostgresStore, on};
+use super::{BATCH_TIMEOUT, LEAST_BYTES_WRITTEN_PER_SECOND, PostgresStore, on, too_slow};
 use crate::large_body::{self, PART, SIZE, WrittenBodies, note_clearing};
 use crate::{Recorded, Routed, StoreError};
 
@@ -54,8 +56,14 @@ const PIECES: usize = 4;
 
 impl PostgresStore {
     /// Writes the large bodies of these events, each part in a commit of its own. The body of an event that came before is not
-    /// written again.
+    /// written again. There is one limit for all of it, so that a slow server does not keep a committer for each part.
     pub(super) async fn write_large_bodies(&self, events: &[Routed]) -> Result<WrittenBodies, StoreError> {
+        let bytes: usize = large_body::large(events).map(|event| event.body().len()).sum();
+        let patience = BATCH_TIMEOUT + Duration::from_secs((bytes / LEAST_BYTES_WRITTEN_PER_SECOND) as u64);
+        timeout(patience, self.write_in_parts(events)).await.map_err(|_| too_slow(patience))?
+    }
+
+    async fn write_in_parts(&self, events: &[Routed]) -> Result<WrittenBodies, StoreError> {
         let mut written = WrittenBodies::default();
         for event in large_body::large(events) {
             if on(&self.pool, async |connection| begin_body(connection, event).await).await? {

@@ -50,6 +50,9 @@ use crate::{
 /// committer from a server that is gone without a word.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// All parts of large bodies have the time of a batch, and longer at this rate.
+const LEAST_BYTES_WRITTEN_PER_SECOND: usize = 1 << 20;
+
 /// How long counting jobs may take.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -191,6 +191,20 @@ async fn on_postgres_a_body_that_is_being_cleared_is_passed_over() {
     wait_until(&database, BODIES, 2).await;
 }
 
+/// A committer waits for it, and with it all large requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres_there_is_one_limit_for_all_parts() {
+    let database = Database::postgres();
+    let store = database.open().await;
+    let slow =
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE INSERT ON body_parts FOR EACH ROW EXECUTE FUNCTION slow()";
+    database.execute("", slow).await;
+    let start = Instant::now();
+    assert!(matches!(store.record(&[large("evt_1")]).await, Err(StoreError::Unavailable(_))));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
 on_both! {
     a_large_body_comes_back_byte_for_byte
     an_event_without_a_body_has_an_empty_one
