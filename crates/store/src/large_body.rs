@@ -22,7 +22,7 @@ const PART_BYTES: usize = 128 * 1024;
 const PART_BYTES_MAX: usize = 512 * 1024;
 
 /// After a part that took longer than this the next one is twice as large: the flush takes most of the time, whatever the size.
-const SLOW: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(2);
 
 /// After this time, a body that was begun will not be recorded any more. Recording has far shorter time limits, but the age of a
 /// body is the difference between the clocks of two gateways, and one of these may be wrong by hours.
