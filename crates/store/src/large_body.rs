@@ -15,7 +15,7 @@ use crate::event_row::{EventRow, free_before};
 use crate::{Recorded, Routed, StoreError};
 
 /// A body of more bytes than this is written in parts.
-const LARGE_BYTES: usize = 1024 * 1024;
+pub const LARGE_BYTES: usize = 1024 * 1024;
 
 /// The size of a part, at first and at most. Everything else waits while one is written, but each costs a flush of the disk.
 const PART_BYTES: usize = 128 * 1024;

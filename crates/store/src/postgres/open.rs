@@ -23,8 +23,8 @@ const LEASE_CONNECTIONS: u32 = 2;
 /// Connections for bodies of middle size, and as many for large ones and for counting.
 const BODY_CONNECTIONS: u32 = 2;
 
-/// Connections for everything beside batches: one for a request that is larger than a batch, the others for operators and
-/// readiness.
+/// Connections for everything beside batches: one for requests that are larger than a batch or have a large body, the others for
+/// operators, for readiness, and for clearing bodies.
 const OTHER_CONNECTIONS: u32 = 3;
 
 /// How long a run waits for another's body to arrive before its own is asked for.
