@@ -51,7 +51,8 @@ DELETE FROM large_bodies WHERE event_id IN (SELECT event_id FROM given_up) AND (
 /// The most parts of an abandoned body that one statement clears: a body has any number of them, a statement has 4 s.
 const PIECE_PARTS: i64 = 64;
 
-/// The most pieces that are cleared after a batch. Each batch can leave less than that.
+/// The most pieces that are cleared after a batch: few, because other batches are written meanwhile, but more than most bodies
+/// have.
 const PIECES: usize = 4;
 
 impl PostgresStore {
