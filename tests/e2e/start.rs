@@ -49,6 +49,8 @@ fn an_upgrade_is_announced() {
         let ended = migrate();
         assert_eq!((ended.code, ended.output.as_str()), (0, "The tables are up to date.\n"), "{}", ended.errors);
         assert!(ended.errors.contains(announcement), "{}", ended.errors);
+        let contracts = ended.errors.contains("13 (contract large bodies). Stop all `serve` and `work`");
+        assert_eq!(contracts, database == Database::Postgres, "one process owns an SQLite: {}", ended.errors);
     }
 }
 

@@ -7,8 +7,8 @@
 //! A commit costs an fsync, so one commit for each request would be slow. There is no artificial delay: an idle gateway
 //! commits at once, and a busy gateway commits larger batches.
 //!
-//! A request that is larger than a batch takes long to write. It goes into a second queue, so that smaller requests
-//! need not wait for it.
+//! A request that is larger than a batch, or has a body that the store writes in parts, takes long to write. It goes into a
+//! second queue, so that smaller requests need not wait for it.
 //!
 //! A request puts its events into a queue and waits. From then on the commit does not depend on the request: a caller
 //! who hangs up, or a deadline that passes, does not stop the commit.
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hookfast_parts::{MustEnd, Tasks};
-use hookfast_store::{Record, Recorded, Routed, StoreError};
+use hookfast_store::{LARGE_BYTES, Record, Recorded, Routed, StoreError};
 use metrics::{Histogram, histogram};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
     small: Line,
-    /// For requests with more bytes than a batch.
+    /// For requests with more bytes than a batch, or with a large body.
     large: Line,
 }
 
@@ -121,14 +121,18 @@ impl Recorder {
         }
         let (reply, answer) = oneshot::channel();
         let submission = Submission { events, bytes, deadline, reply, _memory: memory };
-        let line = if bytes > self.small.limits.bytes { &self.large } else { &self.small };
-        line.join(submission)?;
+        self.line_for(&submission).join(submission)?;
         match timeout_at(deadline, answer).await {
             Err(_) => Err(Rejection::Late),
             Ok(Ok(Ok(recorded))) => Ok(recorded),
             // `Err(_)`: the committer panicked, so the outcome is unknown.
             Ok(Ok(Err(NotRecorded)) | Err(_)) => Err(Rejection::NotRecorded),
         }
+    }
+
+    fn line_for(&self, submission: &Submission) -> &Line {
+        let has_large_body = || submission.events.iter().any(|routed| routed.event.body().len() > LARGE_BYTES);
+        if submission.bytes > self.small.limits.bytes || has_large_body() { &self.large } else { &self.small }
     }
 }
 

@@ -2,7 +2,7 @@
 //! keep everything else from being written for as long as the disk needs for all of it.
 //!
 //! The transaction that records the event also marks its body as recorded. A body without that mark belongs to nothing, as
-//! after a crash or when the event turned out to be a resend; it is cleared when the next large body comes an hour later.
+//! after a crash or when the event turned out to be a resend; it is cleared when the next large body comes a day later.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use hookfast_webhook::Event;
 use uuid::Uuid;
 
-use crate::Routed;
-use crate::event_row::EventRow;
+use crate::event_row::{EventRow, free_before};
+use crate::{Recorded, Routed, StoreError};
 
 /// A body of more bytes than this is written in parts.
-const LARGE_BYTES: usize = 1024 * 1024;
+pub const LARGE_BYTES: usize = 1024 * 1024;
 
 /// The size of the first part, and the largest size. All other writes wait while a part is written, but each part costs a
 /// flush of the disk.
@@ -23,10 +23,11 @@ const PART_BYTES: usize = 128 * 1024;
 const PART_BYTES_MAX: usize = 512 * 1024;
 
 /// If a part takes longer than this, the next part is twice as large: most of the time is the flush.
-const SLOW: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(2);
 
-/// After this time, a body that was begun will not be recorded any more: recording has far shorter time limits.
-pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+/// After this time, a body that was begun will not be recorded any more. Recording has far shorter time limits, but the age of a
+/// body is the difference between the clocks of two gateways, and one of these may be wrong by hours.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// The size of an event's body in bytes, in a statement that reads `events`. The body in the row is empty if it stands in parts.
 macro_rules! size_bytes {
@@ -90,10 +91,28 @@ impl WrittenBodies {
         self.0.is_empty()
     }
 
+    /// Those whose events turned out to be resends.
+    pub(crate) fn of_resends(&self, events: &[Routed], recorded: &[Recorded]) -> Vec<Uuid> {
+        let resends = events.iter().zip(recorded).filter(|(_, recorded)| **recorded != Recorded::New);
+        resends.map(|(routed, _)| routed.event.id().0).filter(|id| self.contains(*id)).collect()
+    }
+
+    /// A body of an event with a smaller id is abandoned if it is not recorded.
+    pub(crate) fn abandoned_before(&self) -> Option<Uuid> {
+        self.0.iter().min().and_then(|id| free_before(*id, ABANDONED_AFTER))
+    }
+
     /// The row of an event, without the body if that is written already.
     pub(crate) fn row<'a>(&self, routed: &'a Routed) -> EventRow<'a> {
         let row = EventRow::of(routed);
         if self.contains(row.id) { EventRow { body: Cow::Borrowed(&[]), ..row } } else { row }
+    }
+}
+
+/// A clearing that fails fails nothing else.
+pub(crate) fn note_clearing(cleared: Result<(), StoreError>) {
+    if let Err(error) = cleared {
+        tracing::warn!(%error, "a body without an event could not be cleared; this is tried again with the next large body");
     }
 }
 

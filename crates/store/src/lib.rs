@@ -50,6 +50,7 @@ pub use effect::{BegunEffect, EffectError, EffectKey, EffectKind, EffectTransact
 pub use error::{AskError, OpenError, StatementError, StoreError};
 pub use headers::StoredHeaders;
 pub use job::{JobId, NewJob, Token};
+pub use large_body::LARGE_BYTES;
 pub use late_store::LateStore;
 pub use open::{Config, Migrate, PostgresUrl, StoreUrl, open};
 pub use operate::{

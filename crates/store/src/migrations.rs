@@ -79,8 +79,29 @@ pub(crate) fn announce(migrator: &Migrator, applied: &[Applied], database: &str)
     }
 }
 
+/// Says which processes of an older version must not go on. They look at the migrations only when they start.
+pub(crate) fn warn_of_contracting(migrator: &Migrator, applied: &[Applied], database: &str) {
+    let contracting = contracting(migrator, applied);
+    if !contracting.is_empty() && !applied.is_empty() {
+        tracing::warn!(
+            "{database} gets migrations after which an older hookfast misreads what a newer one records: {}. Stop all \
+             `serve` and `work` of the older version before one of this version starts",
+            contracting.join(", ")
+        );
+    }
+}
+
+fn contracting(migrator: &Migrator, applied: &[Applied]) -> Vec<String> {
+    let contracting = unapplied(migrator, applied).filter(|ours| ours.description.starts_with(CONTRACT));
+    contracting.map(|ours| format!("{} ({})", ours.version, ours.description)).collect()
+}
+
 fn missing(migrator: &Migrator, applied: &[Applied]) -> usize {
-    migrator.iter().filter(|ours| !applied.iter().any(|had| had.version == ours.version)).count()
+    unapplied(migrator, applied).count()
+}
+
+fn unapplied<'a>(migrator: &'a Migrator, applied: &'a [Applied]) -> impl Iterator<Item = &'a Migration> {
+    migrator.iter().filter(|ours| !applied.iter().any(|had| had.version == ours.version))
 }
 
 /// Fails unless this program can use a database with these migrations: all of its own, and of newer ones only those that take
@@ -187,6 +208,17 @@ mod tests {
         assert!(refused.is_err_and(|error| error.to_string().contains("migration 4 (contract states)")));
         let refused = compare(&migrator, &applied(&migrator, &[(0, "somewhere between")]), "it");
         assert!(refused.is_err(), "an older one that is unknown is not a newer program's");
+    }
+
+    #[test]
+    fn the_missing_migrations_that_contract_are_named() {
+        let had = |count: usize| {
+            let had = POSTGRES.iter().take(count);
+            had.map(|had| Applied::from((had.version, had.description.to_string(), true, vec![]))).collect::<Vec<_>>()
+        };
+        assert_eq!(contracting(&POSTGRES, &had(9)), ["10 (contract heads)", "13 (contract large bodies)"]);
+        assert_eq!(contracting(&POSTGRES, &had(12)), ["13 (contract large bodies)"]);
+        assert!(contracting(&POSTGRES, &had(13)).is_empty());
     }
 
     #[test]

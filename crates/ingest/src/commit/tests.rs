@@ -2,7 +2,7 @@ use std::sync::Mutex as SyncMutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookfast_store::Check;
+use hookfast_store::{Check, LARGE_BYTES};
 use hookfast_stripe::{Stripe, sign};
 use hookfast_webhook::{Arrival, EventId, RequestId, Secret, Secrets, SourceName, verify};
 use time::OffsetDateTime;
@@ -167,6 +167,21 @@ async fn a_request_that_is_larger_than_a_batch_holds_up_no_other() {
     let mut batches = rig.store.batches();
     batches.sort();
     assert_eq!(batches, [vec!["evt_1"], vec!["evt_2"], vec![&large]]);
+}
+
+/// Also if a batch could hold it: the store writes it in parts, one after the other.
+#[tokio::test]
+async fn a_large_body_shares_no_batch_with_small_ones() {
+    let rig = rig(FakeStore::new(0), 10, BatchLimits { bytes: 100_000_000, ..LIMITS });
+    let large = format!("evt_{}", "x".repeat(LARGE_BYTES));
+    let waiting = submit(&rig, &["evt_1", "evt_2", &large, "evt_3"]).await;
+    rig.store.permission.add_permits(10);
+    for request in waiting {
+        assert!(request.await.expect("no panic").is_ok());
+    }
+    let batches = rig.store.batches();
+    let with_large = batches.iter().filter(|batch| batch.iter().any(|key| key.len() > 5));
+    assert_eq!(with_large.map(Vec::len).collect::<Vec<_>>(), [1]);
 }
 
 #[tokio::test]

@@ -27,6 +27,8 @@ const PATIENCE: Patience = Patience {
 enum Mood {
     Well,
     Away,
+    /// Takes events after this time.
+    Slow(Duration),
     /// Commits, but does not answer.
     Silent,
     /// Takes every event of the spool but this one, and no event directly.
@@ -82,6 +84,7 @@ impl Record for MoodyStore {
             }
             Mood::Refusing(_) => return Err(StoreError::Rejected("refused".into())),
             Mood::Stuck => return Err(away()),
+            Mood::Slow(time) => tokio::time::sleep(time).await,
             Mood::Well | Mood::Overwhelmed(..) => self.note(events.iter().map(|routed| routed.event.id()), "directly"),
         }
         Ok(vec![Recorded::New; events.len()])
@@ -113,7 +116,7 @@ impl Behind for MoodyStore {
                 return Err(NotTaken::TooMuch("too slow".into()));
             }
             Mood::Stuck => return Err(NotTaken::TooMuch("too slow".into())),
-            Mood::Well | Mood::Refusing(_) | Mood::Overwhelmed(..) => {
+            Mood::Well | Mood::Slow(_) | Mood::Refusing(_) | Mood::Overwhelmed(..) => {
                 self.note(events.iter().map(Spooled::id), "from the spool");
             }
         }
@@ -185,6 +188,27 @@ async fn as_long_as_the_store_takes_events_the_spool_stays_empty() {
     let (id, recorded) = rig.record("evt_1").await;
     assert_eq!(recorded.expect("recorded"), [Recorded::New]);
     assert_eq!((rig.store.recorded(), rig.left().await), (vec![(id, "directly")], 0));
+}
+
+#[tokio::test]
+async fn the_store_has_longer_for_a_large_body() {
+    let rig = Rig::new(Mood::Slow(Duration::from_millis(450))).await;
+    let deadline = || Instant::now() + Duration::from_millis(900);
+    let large = event(&"x".repeat(10 << 20));
+    assert_eq!(rig.spooling.record(&large, deadline()).await.expect("recorded"), [Recorded::New]);
+    assert!(!rig.spooling.is_spooling().await);
+    assert_eq!(rig.spooling.record(&event("evt_1"), deadline()).await.expect("recorded"), [Recorded::Spooled]);
+}
+
+#[test]
+fn the_patience_with_a_large_body_leaves_time_for_the_spool() {
+    let ms = Duration::from_millis;
+    let [small, large] = [event("evt_1"), event(&"x".repeat(2 << 20))];
+    let patience = |events: &[Routed], left| patience(events, ms(left), ms(150)).as_millis();
+    assert_eq!([patience(&small, 450), patience(&small, 20_000)], [150, 6666]);
+    assert_eq!(patience(&large, 450), 275, "2 MiB have 125 ms more");
+    assert_eq!(patience(&[large.clone(), large.clone(), large.clone()].concat(), 450), 300, "but two thirds at most");
+    assert_eq!([patience(&large, 240), patience(&large, 0)], [160, 150]);
 }
 
 #[tokio::test]

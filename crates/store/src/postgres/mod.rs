@@ -27,6 +27,7 @@ use bytes::Bytes;
 use hookfast_webhook::EventId;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -48,6 +49,9 @@ use crate::{
 /// How long a batch may take before its connection is given up. It is far beyond the deadline of any answer: it only
 /// frees the committer from a server that does not answer any more.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// All parts of large bodies have the time of a batch, and longer at this rate.
+const LEAST_BYTES_WRITTEN_PER_SECOND: usize = 1 << 20;
 
 /// How long counting jobs may take.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -75,6 +79,8 @@ pub(crate) struct PostgresStore {
     dispatch_grace: Duration,
     /// Whether the last batch had new events only.
     only_new: AtomicBool,
+    /// Held while bodies that belong to no event are cleared.
+    clearing: Arc<Mutex<()>>,
 }
 
 #[async_trait]
@@ -83,7 +89,7 @@ impl Record for PostgresStore {
         let bodies = self.write_large_bodies(events).await?;
         let recorded =
             on(&self.pool, async |connection| record::record(self, connection, events, &bodies).await).await?;
-        self.clear_bodies_of_resends(events, &recorded, &bodies).await;
+        self.clear_bodies_beside(events, &recorded, &bodies);
         Ok(recorded)
     }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore, say};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, Applied, POSTGRES, announce, check_applied, compare, tolerant};
+use crate::migrations::{APPLIED, Applied, POSTGRES, announce, check_applied, compare, tolerant, warn_of_contracting};
 use crate::{Config, Migrate, OpenError, PostgresUrl};
 
 /// Connections for claims and sweeps: each is one statement for many jobs.
@@ -23,8 +23,8 @@ const LEASE_CONNECTIONS: u32 = 2;
 /// Connections for bodies of middle size, and as many for large ones and for counting.
 const BODY_CONNECTIONS: u32 = 2;
 
-/// Connections for everything beside batches: one for a request that is larger than a batch, the others for operators and
-/// readiness.
+/// Connections for everything beside batches: one for requests that are larger than a batch or have a large body, the others for
+/// operators, for readiness, and for clearing bodies.
 const OTHER_CONNECTIONS: u32 = 3;
 
 /// How long a run waits for another's body to arrive before its own is asked for.
@@ -41,6 +41,7 @@ impl PostgresStore {
             let applied = applied(&mut connection, &database).await?;
             check_applied(&POSTGRES, &applied, &database)?;
             announce(&POSTGRES, &applied, &database);
+            warn_of_contracting(&POSTGRES, &applied, &database);
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
             let run = tolerant(&POSTGRES).run_direct(None, &mut connection, false).await;
             run.map_err(|error| other(not_migrated(&error)))?;
@@ -68,6 +69,7 @@ impl PostgresStore {
             parallel_batches: config.parallel_batches,
             dispatch_grace: config.dispatch_grace,
             only_new: AtomicBool::new(true),
+            clearing: Default::default(),
         })
     }
 }

@@ -5,16 +5,17 @@ use hookfast_webhook::{Event, EventId};
 use rusqlite::{OptionalExtension, Transaction, params};
 use sqlx::Error;
 use sqlx::sqlite::SqlitePool;
+use uuid::Uuid;
 
 use super::SqliteStore;
 use super::record::Writer;
-use crate::event_row::free_before;
-use crate::large_body::{self, ABANDONED_AFTER, PART, SIZE, WrittenBodies};
+use crate::large_body::{self, PART, SIZE, WrittenBodies, note_clearing};
 use crate::{Recorded, Routed, StoreError};
 
 const IS_KNOWN: &str = "SELECT 1 FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
 
-const BEGIN_BODY: &str = "INSERT INTO large_bodies (event_id, size_bytes) VALUES (?, ?)";
+/// Writes nothing if the body is recorded already.
+const BEGIN_BODY: &str = "INSERT INTO large_bodies (event_id, size_bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 
 const ADD_PART: &str = "INSERT INTO body_parts (event_id, part, bytes) VALUES (?, ?, ?)";
 
@@ -44,37 +45,29 @@ impl SqliteStore {
         Ok(written)
     }
 
-    /// Clears the bodies whose events turned out to be resends.
-    pub(super) async fn clear_bodies_of_resends(
-        &self,
-        events: &[Routed],
-        recorded: &[Recorded],
-        bodies: &WrittenBodies,
-    ) {
-        for (routed, recorded) in events.iter().zip(recorded) {
-            let id = routed.event.id().0;
-            if *recorded != Recorded::New && bodies.contains(id) {
-                // What fails here is cleared an hour later.
-                let _ = self.record_with(|writer| writer.clear_body(id.as_bytes())).await;
-            }
+    /// Clears the bodies whose events turned out to be resends, and one that was abandoned, if there is one.
+    pub(super) async fn clear_bodies(&self, events: &[Routed], recorded: &[Recorded], bodies: &WrittenBodies) {
+        for id in bodies.of_resends(events, recorded) {
+            note_clearing(self.record_with(|writer| writer.clear_body(id)).await);
+        }
+        if let Some(before) = bodies.abandoned_before() {
+            note_clearing(self.record_with(|writer| writer.clear_abandoned(before)).await);
         }
     }
 }
 
 impl Writer {
-    /// Notes that a body begins, unless its event came before. Clears a body that was begun and abandoned, if there is one.
+    /// Notes that a body begins, unless its event came before. Clears what is left of an earlier attempt at the same event.
     fn begin_body(&mut self, event: &Event) -> rusqlite::Result<bool> {
         self.in_transaction(|transaction| {
             let key = [event.delivery().arrival.source.as_str(), event.dedupe_key().as_str()];
             if transaction.prepare_cached(IS_KNOWN)?.exists(key)? {
                 return Ok(false);
             }
-            if let Some(before) = free_before(event.id().0, ABANDONED_AFTER) {
-                clear_abandoned(transaction, before.as_bytes())?;
-            }
+            let id = event.id().0;
+            clear(transaction, id.as_bytes())?;
             let size_bytes = i64::try_from(event.body().len()).unwrap_or(i64::MAX);
-            transaction.prepare_cached(BEGIN_BODY)?.execute(params![event.id().0.as_bytes(), size_bytes])?;
-            Ok(true)
+            Ok(transaction.prepare_cached(BEGIN_BODY)?.execute(params![id.as_bytes(), size_bytes])? == 1)
         })
     }
 
@@ -85,8 +78,16 @@ impl Writer {
         })
     }
 
-    fn clear_body(&mut self, id: &[u8; 16]) -> rusqlite::Result<()> {
-        self.in_transaction(|transaction| clear(transaction, id))
+    fn clear_body(&mut self, id: Uuid) -> rusqlite::Result<()> {
+        self.in_transaction(|transaction| clear(transaction, id.as_bytes()))
+    }
+
+    fn clear_abandoned(&mut self, before: Uuid) -> rusqlite::Result<()> {
+        self.in_transaction(|transaction| {
+            let mut abandoned = transaction.prepare_cached(ABANDONED)?;
+            let abandoned = abandoned.query_row([before.as_bytes()], |row| row.get(0)).optional()?;
+            abandoned.map_or(Ok(()), |id| clear(transaction, &id))
+        })
     }
 }
 
@@ -96,11 +97,6 @@ pub(super) fn mark_recorded(transaction: &Transaction<'_>, event: &Event) -> rus
         1 => Ok(()),
         changed => Err(rusqlite::Error::StatementChangedRows(changed)),
     }
-}
-
-fn clear_abandoned(transaction: &Transaction<'_>, before: &[u8; 16]) -> rusqlite::Result<()> {
-    let abandoned = transaction.prepare_cached(ABANDONED)?.query_row([before], |row| row.get(0)).optional()?;
-    abandoned.map_or(Ok(()), |id| clear(transaction, &id))
 }
 
 fn clear(transaction: &Transaction<'_>, id: &[u8; 16]) -> rusqlite::Result<()> {

@@ -100,7 +100,7 @@ impl Record for SqliteStore {
     async fn record(&self, events: &[Routed]) -> Result<Vec<Recorded>, StoreError> {
         let bodies = self.write_large_bodies(events).await?;
         let recorded = self.record_with(|recorder| recorder.record(events, &bodies, self.dispatch_grace)).await?;
-        self.clear_bodies_of_resends(events, &recorded, &bodies).await;
+        self.clear_bodies(events, &recorded, &bodies).await;
         Ok(recorded)
     }
 
