@@ -5,21 +5,18 @@
 //! the drainer switches back to the direct way, once the spool is empty.
 
 pub(crate) mod drain;
+mod patience;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use hookfast_store::{Behind, LARGE_BYTES, Recorded, Routed, Spool, StoreError};
+use hookfast_store::{Behind, Recorded, Routed, Spool, StoreError};
 use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, timeout};
 
-/// The store may use the time until a batch's first deadline divided by this. The rest is left for the spool.
-const PART_FOR_THE_STORE: u32 = 3;
-
-/// For large bodies the store has longer, as if it took this much of them in a second. A store that is slower is as good as away.
-const LEAST_BYTES_A_SECOND: usize = 16 * 1024 * 1024;
+use crate::spool::patience::patience;
 
 /// The spool, and when it is used.
 #[derive(Clone)]
@@ -181,18 +178,6 @@ impl Spooling {
     pub(crate) fn set_away(&self, is_away: bool) -> bool {
         self.is_away.swap(is_away, Relaxed) != is_away
     }
-}
-
-/// How long the store has for a batch before the spool is used, if so much time is left until its first deadline.
-///
-/// The store writes a large body in parts, each with a flush of its own. In the time of a small batch that can fail only because
-/// the body is large, and then all later batches would go into the spool, too. But its sender does not wait beyond the
-/// deadline, and the spool needs time for the same bytes: so there is twice the usual part for it at most.
-fn patience(events: &[Routed], left: Duration, after: Duration) -> Duration {
-    let usual = (left / PART_FOR_THE_STORE).max(after);
-    let bodies = events.iter().map(|routed| routed.event.body().len()).filter(|bytes| *bytes > LARGE_BYTES);
-    let longer = Duration::from_secs_f64(bodies.sum::<usize>() as f64 / LEAST_BYTES_A_SECOND as f64);
-    (usual + longer).min(2 * left / PART_FOR_THE_STORE).max(usual)
 }
 
 /// A guard: nothing is recorded while it lives.

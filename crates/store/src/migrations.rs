@@ -79,8 +79,14 @@ pub(crate) fn announce(migrator: &Migrator, applied: &[Applied], database: &str)
     }
 }
 
-/// Says which processes of an older version must not go on. They look at the migrations only when they start.
-pub(crate) fn warn_of_contracting(migrator: &Migrator, applied: &[Applied], database: &str) {
+/// Also says which processes of an older version must not go on, which may run beside this one. They look at the migrations only
+/// when they start.
+pub(crate) fn announce_beside_others(migrator: &Migrator, applied: &[Applied], database: &str) {
+    announce(migrator, applied, database);
+    warn_of_contracting(migrator, applied, database);
+}
+
+fn warn_of_contracting(migrator: &Migrator, applied: &[Applied], database: &str) {
     let contracting = contracting(migrator, applied);
     if !contracting.is_empty() && !applied.is_empty() {
         tracing::warn!(

@@ -200,17 +200,6 @@ async fn the_store_has_longer_for_a_large_body() {
     assert_eq!(rig.spooling.record(&event("evt_1"), deadline()).await.expect("recorded"), [Recorded::Spooled]);
 }
 
-#[test]
-fn the_patience_with_a_large_body_leaves_time_for_the_spool() {
-    let ms = Duration::from_millis;
-    let [small, large] = [event("evt_1"), event(&"x".repeat(2 << 20))];
-    let patience = |events: &[Routed], left| patience(events, ms(left), ms(150)).as_millis();
-    assert_eq!([patience(&small, 450), patience(&small, 20_000)], [150, 6666]);
-    assert_eq!(patience(&large, 450), 275, "2 MiB have 125 ms more");
-    assert_eq!(patience(&[large.clone(), large.clone(), large.clone()].concat(), 450), 300, "but two thirds at most");
-    assert_eq!([patience(&large, 240), patience(&large, 0)], [160, 150]);
-}
-
 #[tokio::test]
 async fn once_the_store_is_silent_everything_goes_into_the_spool_without_asking_it_again() {
     let rig = Rig::new(Mood::Well).await;

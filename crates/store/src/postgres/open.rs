@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::connections::Connections;
 use super::{BATCH_TIMEOUT, PostgresStore, say};
 use crate::faults::{Protection, is_off};
-use crate::migrations::{APPLIED, Applied, POSTGRES, announce, check_applied, compare, tolerant, warn_of_contracting};
+use crate::migrations::{APPLIED, Applied, POSTGRES, announce_beside_others, check_applied, compare, tolerant};
 use crate::{Config, Migrate, OpenError, PostgresUrl};
 
 /// Connections for claims and sweeps: each is one statement for many jobs.
@@ -40,8 +40,7 @@ impl PostgresStore {
             let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
             let applied = applied(&mut connection, &database).await?;
             check_applied(&POSTGRES, &applied, &database)?;
-            announce(&POSTGRES, &applied, &database);
-            warn_of_contracting(&POSTGRES, &applied, &database);
+            announce_beside_others(&POSTGRES, &applied, &database);
             let other = |problem: String| OpenError::OtherTables { database: database.clone(), problem };
             let run = tolerant(&POSTGRES).run_direct(None, &mut connection, false).await;
             run.map_err(|error| other(not_migrated(&error)))?;
