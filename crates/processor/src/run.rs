@@ -124,8 +124,8 @@ impl Worker {
         Arc::new(Run::new(Arc::clone(&self.shared.store), claimed.job.clone(), claimed.token, hooks))
     }
 
-    /// The store failed during the run. The job runs again, after a longer wait each time. After `interruption_limit` such runs in
-    /// a row it is a dead letter.
+    /// The store failed during the run. The job runs again, after a longer wait each time. After `interruption_limit` such runs
+    /// in a row it is a dead letter.
     fn interrupted(&self, before: u32, message: String) -> Outcome {
         if before + 1 >= self.shared.config.interruption_limit {
             return Outcome::Dead { kind: FailureKind::Pipeline, message };
@@ -143,8 +143,8 @@ impl Worker {
         })
     }
 
-    /// A handler that does not stop at its deadline, or when its job is lost, is left behind: its lease ends, and that counts as a
-    /// crash. It keeps its thread until it ends after all.
+    /// A handler that does not stop at its deadline, or when its job is lost, is left behind: its lease ends, and that counts as
+    /// a crash. It keeps its thread until it ends after all.
     fn leave_behind(&self, task: JoinHandle<Handled>, job: &JobId, run: &Run) {
         let stuck = Arc::clone(&self.shared.stuck);
         gauge!("hookfast_stuck_runs").set((stuck.fetch_add(1, Relaxed) + 1) as f64);

@@ -1,9 +1,8 @@
-//! One handler's worker: it pulls hints, claims their jobs, and finds places for them. Before it, `ingest::dispatch`, `sweeper` and
-//! `settle` put hints into the queue with `Queue::dispatch`. After it, [`Worker::run_job`] in `run` runs a job that has its place.
+//! One handler's worker: it pulls hints, claims their jobs, and finds places for them. Before it, `ingest::dispatch`, `sweeper`
+//! and `settle` call `Queue::dispatch`. After it, [`Worker::run_job`] in `run` runs a job that has its place.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
-use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -274,14 +273,14 @@ impl Worker {
     fn start(self: &Arc<Self>, claimed: Claimed, pulled: Option<Pulled>, on_board: OwnedSemaphorePermit) {
         let lost = self.shared.leases.hold(&claimed, pulled);
         let worker = Arc::clone(self);
-        // A panic of ours, not of the handler, would leave the job with a lease that is renewed for ever.
+        // Unwatched, a panic of ours would leave the job with a lease that is renewed for ever.
         let run = async move { worker.run_claimed(claimed, &lost, Some(on_board)).await };
         self.shared.jobs.spawn(self.shared.background.watched("run", run));
     }
 
     /// Runs one job, however often it has crashed, and settles it. Nothing if it cannot be claimed.
     pub(crate) async fn run_one(self: &Arc<Self>, event: EventId) -> Result<(), StoreError> {
-        let claim = Claim { crashes_below: None, ..self.claim_of(slice::from_ref(&event)) };
+        let claim = Claim { crashes_below: None, ..self.claim_of(std::slice::from_ref(&event)) };
         // Another process may have been faster.
         let Some(claimed) = self.claim(&claim).await?.pop() else { return Ok(()) };
         let lost = self.shared.leases.hold(&claimed, None);

@@ -143,8 +143,8 @@ fn login(address: &ServerAddr) -> Result<Option<Login>, ()> {
     })
 }
 
-/// Opens the queue and serves these handlers, with one of `tasks` that looks after the streams of a server. It is no error if the servers cannot be reached: hints get through as
-/// soon as they are back.
+/// Opens the queue and serves these handlers; one of `tasks` looks after the streams of a server. It is no error if the servers
+/// cannot be reached: hints get through as soon as they are back.
 pub async fn open(config: &Config, handlers: Vec<HandlerName>, tasks: &Tasks) -> Result<Arc<dyn Queue>, QueueError> {
     Ok(match &config.url {
         QueueUrl::Memory => {

@@ -49,9 +49,8 @@ impl PostgresStore {
         // Not through a pool, which tries again and hides what the network said.
         let mut connection = in_time(options.connect()).await.map_err(unreachable)?;
         in_time(check_settings(&mut connection)).await.map_err(unreachable)??;
-        let applied = applied(&mut connection, &database);
-        let applied = timeout(BATCH_TIMEOUT, applied).await.map_err(|_| unreachable(sqlx::Error::PoolTimedOut))??;
-        compare(&POSTGRES, &applied, &database)?;
+        let applied = timeout(BATCH_TIMEOUT, applied(&mut connection, &database)).await;
+        compare(&POSTGRES, &applied.map_err(|_| unreachable(sqlx::Error::PoolTimedOut))??, &database)?;
         let _ = in_time(connection.close()).await;
         let parallel_batches = u32::try_from(config.parallel_batches).unwrap_or(u32::MAX);
         let pool = pool(parallel_batches.saturating_add(OTHER_CONNECTIONS), Duration::from_secs(2));
