@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hookfast_webhook::Event;
 use uuid::Uuid;
@@ -50,27 +50,31 @@ pub(crate) fn large(events: &[Routed]) -> impl Iterator<Item = &Event> {
     events.iter().map(|routed| &routed.event).filter(|event| event.body().len() > LARGE_BYTES)
 }
 
-/// The parts of a large body, each with its number. Each is asked for when the one before it has been written.
-pub(crate) fn parts(event: &Event) -> impl Iterator<Item = (i32, &[u8])> {
-    (0..).zip(Parts { rest: event.body(), size: PART_BYTES, asked_at: None })
-}
-
-struct Parts<'a> {
+/// The parts of a large body, each with its number.
+pub(crate) struct Parts<'a> {
     rest: &'a [u8],
+    number: i32,
     size: usize,
-    asked_at: Option<Instant>,
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = &'a [u8];
+impl<'a> Parts<'a> {
+    pub(crate) fn of(event: &'a Event) -> Self {
+        Self { rest: event.body(), number: 0, size: PART_BYTES }
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.asked_at.replace(Instant::now()).is_some_and(|asked_at| asked_at.elapsed() > SLOW) {
+    /// The next part, if there is one.
+    pub(crate) fn next(&mut self) -> Option<(i32, &'a [u8])> {
+        let (part, rest) = self.rest.split_at(self.size.min(self.rest.len()));
+        let number = self.number;
+        (self.rest, self.number) = (rest, number + 1);
+        (!part.is_empty()).then_some((number, part))
+    }
+
+    /// Notes how long writing the last one took, without waiting for others.
+    pub(crate) fn took(&mut self, time: Duration) {
+        if time > SLOW {
             self.size = (2 * self.size).min(PART_BYTES_MAX);
         }
-        let (part, rest) = self.rest.split_at(self.size.min(self.rest.len()));
-        self.rest = rest;
-        (!part.is_empty()).then_some(part)
     }
 }
 
@@ -123,16 +127,15 @@ mod tests {
     #[test]
     fn parts_are_the_whole_body_and_grow_when_writing_is_slow() {
         let body: Vec<u8> = (0..3_000_000_u32).map(|number| number as u8).collect();
-        let mut parts = Parts { rest: &body, size: PART_BYTES, asked_at: None };
-        let mut read = parts.next().expect("the first part").to_vec();
-        assert_eq!(read.len(), PART_BYTES);
-        for size in [2 * PART_BYTES, PART_BYTES_MAX, PART_BYTES_MAX] {
-            parts.asked_at = Instant::now().checked_sub(2 * SLOW);
-            let part = parts.next().expect("there is more");
-            assert_eq!(part.len(), size);
+        let mut parts = Parts { rest: &body, number: 0, size: PART_BYTES };
+        let (mut read, mut sizes) = (Vec::new(), Vec::new());
+        while let Some((number, part)) = parts.next() {
+            assert_eq!(number as usize, sizes.len());
+            sizes.push(part.len());
             read.extend_from_slice(part);
+            parts.took(if number == 0 { SLOW } else { 2 * SLOW });
         }
-        parts.for_each(|part| read.extend_from_slice(part));
-        assert!(read == body);
+        assert_eq!(read, body);
+        assert_eq!(sizes[..5], [PART_BYTES, PART_BYTES, 2 * PART_BYTES, PART_BYTES_MAX, PART_BYTES_MAX]);
     }
 }

@@ -1,7 +1,7 @@
 //! Large bodies: written in parts before their events, and read back as one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use hookfast_webhook::{Event, EventId};
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{BATCH_TIMEOUT, LEAST_BYTES_WRITTEN_PER_SECOND, PostgresStore, on, too_slow};
-use crate::large_body::{self, PART, SIZE, WrittenBodies, note_clearing};
+use crate::large_body::{self, PART, Parts, SIZE, WrittenBodies, note_clearing};
 use crate::{Recorded, Routed, StoreError};
 
 /// Writes nothing if the event came before, or its body is recorded already.
@@ -68,8 +68,11 @@ impl PostgresStore {
         let mut written = WrittenBodies::default();
         for event in large_body::large(events) {
             if on(&self.pool, async |connection| begin_body(connection, event).await).await? {
-                for (number, part) in large_body::parts(event) {
+                let mut parts = Parts::of(event);
+                while let Some((number, part)) = parts.next() {
+                    let began = Instant::now();
                     on(&self.pool, async |connection| add_part(connection, event, number, part).await).await?;
+                    parts.took(began.elapsed());
                 }
                 written.add(event);
             }

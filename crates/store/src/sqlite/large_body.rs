@@ -1,5 +1,7 @@
 //! Large bodies: written in parts before their events, and read back as one.
 
+use std::time::{Duration, Instant};
+
 use bytes::{Bytes, BytesMut};
 use hookfast_webhook::{Event, EventId};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -9,7 +11,7 @@ use uuid::Uuid;
 
 use super::SqliteStore;
 use super::record::Writer;
-use crate::large_body::{self, PART, SIZE, WrittenBodies, note_clearing};
+use crate::large_body::{self, PART, Parts, SIZE, WrittenBodies, note_clearing};
 use crate::{Recorded, Routed, StoreError};
 
 const IS_KNOWN: &str = "SELECT 1 FROM dedupe_keys WHERE source = ? AND dedupe_key = ?";
@@ -36,8 +38,10 @@ impl SqliteStore {
         let mut written = WrittenBodies::default();
         for event in large_body::large(events) {
             if self.record_with(|writer| writer.begin_body(event)).await? {
-                for (number, part) in large_body::parts(event) {
-                    self.record_with(|writer| writer.add_part(event, number, part)).await?;
+                let mut parts = Parts::of(event);
+                while let Some((number, part)) = parts.next() {
+                    // In turn with other writes, which would otherwise wait for the parts as for many small events.
+                    parts.took(self.with_recorder(|writer| writer.add_part(event, number, part)).await?);
                 }
                 written.add(event);
             }
@@ -71,11 +75,14 @@ impl Writer {
         })
     }
 
-    fn add_part(&mut self, event: &Event, number: i32, part: &[u8]) -> rusqlite::Result<()> {
+    /// Says how long it took.
+    fn add_part(&mut self, event: &Event, number: i32, part: &[u8]) -> rusqlite::Result<Duration> {
+        let began = Instant::now();
         self.in_transaction(|transaction| {
             let mut add_part = transaction.prepare_cached(ADD_PART)?;
             add_part.execute(params![event.id().0.as_bytes(), number, part]).map(drop)
-        })
+        })?;
+        Ok(began.elapsed())
     }
 
     fn clear_body(&mut self, id: Uuid) -> rusqlite::Result<()> {

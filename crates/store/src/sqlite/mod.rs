@@ -299,6 +299,11 @@ impl SqliteStore {
     /// Runs a verb on the connection that records. Recording goes before other writes.
     async fn record_with<T>(&self, verb: impl FnOnce(&mut Writer) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let _recording = self.turns.record();
+        self.with_recorder(verb).await
+    }
+
+    /// Runs a verb on the connection that records, in turn with other writes and not before them.
+    async fn with_recorder<T>(&self, verb: impl FnOnce(&mut Writer) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let _alone = timeout(WRITER_TIMEOUT, self.alone.lock()).await.map_err(too_long)?;
         self.refuse_if_broken()?;
         let mut recorder = self.recorder();
