@@ -17,8 +17,7 @@
 //! `read` call.
 
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use hookfast_webhook::Answer;
@@ -37,9 +36,6 @@ use crate::verify::Verified;
 
 /// Verifying or reading a body above this size would block the other requests of the thread for too long.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
-
-/// A nice value: beside threads that are busy, such a thread gets about a quarter of a core.
-const LOW_PRIORITY: i32 = 5;
 
 /// One request to one source: its sender, and the table and state that apply to it. Every step passes it on.
 #[derive(Clone, Copy)]
@@ -84,22 +80,10 @@ impl<'a> Visit<'a> {
 
 /// Runs a provider's code on a body of `body_bytes`. A panic in it becomes a rejection, so that it ends no other
 /// request of the connection and never leads to a 2xx.
-pub(crate) fn guarded<T: Send>(body_bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, Rejection> {
+pub(crate) fn guarded<T>(body_bytes: usize, work: impl FnOnce() -> T) -> Result<T, Rejection> {
     let work = || catch_unwind(AssertUnwindSafe(work));
-    let is_large = body_bytes > LARGE_BODY_BYTES && others_can_go_on();
-    let done = if is_large { block_in_place(|| with_low_priority(work)) } else { work() };
+    let done = if body_bytes > LARGE_BODY_BYTES && others_can_go_on() { block_in_place(work) } else { work() };
     done.map_err(|_| Rejection::Internal)
-}
-
-/// Runs `work` on a thread that leaves the processor to others that have something to do: a signature over some megabytes takes
-/// many times as long as a small request.
-fn with_low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    let at_low_priority = || {
-        // Of this thread alone. It can fail only where the system forbids it, and then nothing else changes.
-        let _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
-        work()
-    };
-    thread::scope(|scope| scope.spawn(at_low_priority).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Whether the runtime has other threads, which run the other requests of this thread meanwhile.
