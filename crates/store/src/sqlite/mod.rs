@@ -115,10 +115,8 @@ impl Record for SqliteStore {
 impl Check for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.refuse_if_broken()?;
-        sqlx::query("SELECT 1 FROM jobs LIMIT 1")
-            .execute(&self.readers)
-            .await
-            .map_err(|error| self.classify(&error))?;
+        let read = sqlx::query("SELECT 1 FROM jobs LIMIT 1").execute(&self.readers).await;
+        read.map_err(|error| self.classify(&error))?;
         self.check_writing().await
     }
 }
