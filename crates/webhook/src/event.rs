@@ -226,6 +226,10 @@ pub(crate) fn short_and_printable(text: String, max_bytes: usize) -> String {
 /// invisible, and some change the direction of writing. All can make a log or a page show text that is not there, or
 /// hide text that is.
 pub fn is_unprintable(character: char) -> bool {
+    // Most text is ASCII, and every request has some.
+    if character.is_ascii() {
+        return character.is_ascii_control();
+    }
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{70f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
