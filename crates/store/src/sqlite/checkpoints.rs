@@ -23,15 +23,15 @@ const PAUSE_TIMES: u32 = 6;
 const PAUSE_AT_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_AT_MOST: Duration = Duration::from_millis(200);
 
-/// How long the writer waits for those who read before the WAL starts over; if they take longer, it is tried again.
+/// How long the writer waits for readers before the WAL starts over. If they take longer, it is tried again.
 const WAIT_FOR_READERS: Duration = Duration::from_millis(20);
 
 /// Moves what the WAL holds into the database, beside the writer: little and often, because while much of it goes to the
 /// disk at once, commits are slow.
 ///
-/// Under steady load such a checkpoint never gets to the end of the WAL; once that is too long, one that makes the writer
-/// wait lets it start over at the beginning of the file, which is kept, because writing over a file is faster than making it
-/// longer.
+/// Under steady load such a checkpoint never gets to the end of the WAL. Once the WAL is too long, a checkpoint that makes the
+/// writer wait lets it start over at the beginning of the file. The file is kept, because writing over a file is faster than
+/// making it longer.
 pub(super) struct Checkpoints {
     connection: SqliteConnection,
     file: Arc<File>,
@@ -95,15 +95,15 @@ impl Checkpoints {
         let was_anything_moved = pages != self.last;
         self.last = pages;
         if was_anything_moved {
-            // Before the WAL starts over, all that came out of it must be on the disk. What is there already, nobody has to
-            // wait for.
+            // Before the WAL starts over, all that came out of it must be on the disk. The writer does not wait for what is
+            // there already.
             self.flush().await;
         }
-        // What somebody still reads cannot be moved, and then starting over is impossible, too.
+        // Pages that a reader still uses cannot be moved, and then starting over is impossible, too.
         if pages.in_wal > WAL_LIMIT_PAGES && pages.in_wal - pages.moved < WAL_LIMIT_PAGES / 4 {
             self.move_pages().await?;
-            // SQLite would wait for the readers while it keeps others from writing, for as long as for a writer. So nobody
-            // writes, and it need not wait for long.
+            // SQLite keeps others from writing while it waits for readers. So this takes the turn of a writer, and its wait is
+            // short.
             let _alone = self.alone.lock().await;
             sqlx::query("PRAGMA wal_checkpoint(RESTART)").execute(&mut self.connection).await?;
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_wal_starts_over_once_nobody_reads_it() {
+    async fn a_long_wal_starts_over_once_it_has_no_reader() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (store, mut checkpoints) = without_checkpoints(&folder.path().join("test.db")).await;
         let fill = "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob(80000000))";
@@ -169,7 +169,7 @@ mod tests {
         let mut reading = store.readers.begin().await.expect("begins");
         sqlx::query("SELECT 1 FROM filler").fetch_one(&mut *reading).await.expect("reads");
         checkpoints.checkpoint().await.expect("a reader is no error");
-        assert!(pages_in_wal(&store).await > WAL_LIMIT_PAGES, "it cannot start over while somebody reads it");
+        assert!(pages_in_wal(&store).await > WAL_LIMIT_PAGES, "it cannot start over while it has a reader");
 
         reading.rollback().await.expect("ends");
         checkpoints.checkpoint().await.expect("works");
